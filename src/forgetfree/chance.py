@@ -1,0 +1,48 @@
+"""Chance: every random stream comes from a seed and a few words that say what it is for.
+
+`derive(seed, 3, "order", 7)` is the seed of the order of batches in epoch 7 of the fourth task. Nothing else is
+remembered, so an epoch can be started again without a saved random state.
+"""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, *words: int | str) -> int:
+    """A 63-bit seed that depends on nothing but its arguments."""
+    text = json.dumps([seed, *words]).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
+
+
+def stream(seed: int, *words: int | str) -> torch.Generator:
+    """A CPU generator seeded by `derive`: the same numbers whatever device learns."""
+    return torch.Generator().manual_seed(derive(seed, *words))
+
+
+def reseed(device: torch.device, seed: int, *words: int | str) -> None:
+    """Set the global random state (torch, numpy, Python); call it inside `borrowed` only."""
+    number = derive(seed, *words)
+    random.seed(number)
+    np.random.seed(number % 2**32)
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(number)
+
+
+@contextmanager
+def borrowed(device: torch.device) -> Iterator[None]:
+    """Give the global random state back, on leaving, exactly as it was."""
+    python, legacy = random.getstate(), np.random.get_state()
+    devices = [] if device.type == "cpu" else [device]
+    try:
+        with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)

@@ -1,0 +1,129 @@
+"""READ FIRST: the shapes every room speaks. A Task is learned by a Learner, and what it keeps is a Memory."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from forgetfree.errors import InputError
+from forgetfree.tickets import PackedMask, Ticket
+
+Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+"""What a backbone takes, batch first: one tensor, several (positional), or several by name."""
+
+Data = tuple[Inputs, Tensor] | Dataset[Any]
+"""Inputs and labels as a pair of tensors (the fast path), or any Dataset or IterableDataset of such pairs."""
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+LossName = Literal["cross_entropy", "mse", "bce_with_logits"]
+LOSSES: dict[str, Loss] = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "mse": nn.functional.mse_loss,
+    "bce_with_logits": nn.functional.binary_cross_entropy_with_logits,
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """All a learner may see of one task; the test set is not here and never will be.
+
+    `classes` are global names; labels are positions in it, 0 .. len(classes)-1. A task without classes says its
+    `outputs` (a size) and its `loss`; with classes, `outputs` may ask for a wider head.
+
+        Task("cats and dogs", ("cat", "dog"), (images, labels))
+        Task("depth", (), (images, depths), loss="mse", outputs=1)
+    """
+
+    name: str
+    classes: tuple[int | str, ...]
+    train: Data
+    valid: Data | None = None
+    loss: Loss | LossName | None = None
+    outputs: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"a task's name is a non-empty text; got {self.name!r}.")
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if len(set(self.classes)) != len(self.classes):
+            raise InputError(f"task {self.name!r} names a class twice: {self.classes}.")
+        if isinstance(self.loss, str) and self.loss not in LOSSES:
+            raise InputError(f"task {self.name!r}: no loss is called {self.loss!r}; there are {sorted(LOSSES)}.")
+        if not self.classes and (self.outputs is None or self.loss in (None, "cross_entropy")):
+            raise InputError(
+                f"task {self.name!r} has no classes: say how many outputs it has and which loss, as in "
+                "Task(name, (), train, outputs=1, loss='mse')."
+            )
+        if self.outputs is not None and self.outputs < max(1, len(self.classes)):
+            raise InputError(
+                f"task {self.name!r} asks for {self.outputs} outputs; its {len(self.classes)} classes need at least "
+                f"{max(1, len(self.classes))}."
+            )
+
+    @property
+    def classifies(self) -> bool:
+        """Whether labels are positions in `classes`, answered by cross-entropy."""
+        return bool(self.classes) and self.loss in (None, "cross_entropy")
+
+    @property
+    def width(self) -> int:
+        """How many outputs its head has."""
+        return self.outputs if self.outputs is not None else len(self.classes)
+
+    @property
+    def criterion(self) -> Loss:
+        """The loss as a function of (outputs, labels)."""
+        if callable(self.loss):
+            return self.loss
+        return LOSSES[self.loss or "cross_entropy"]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What is known of a task once it is learned."""
+
+    name: str
+    classes: tuple[int | str, ...]
+    outputs: int
+    position: int
+    """How many tasks had been learned before it: part of the seed of all its random streams."""
+    inputs: Any
+    """Shape (without the batch) and dtype of its inputs."""
+    threads: int
+    """Threads torch used; with another number the same call may give other bits."""
+    selection: str
+    """Which state was kept, in words: the best epoch by validation loss, the last epoch, or the user's own choice."""
+    curves: tuple[Mapping[str, float], ...] = ()
+    """One entry per epoch: loss, and where there is a validation set valid_loss and valid_accuracy."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """All that is kept to answer tomorrow: saved by archives, counted by capacity, opened by reports."""
+
+    shared: Mapping[str, Tensor]
+    """The weights all tasks draw on."""
+    used: Mapping[str, PackedMask]
+    """Which entries of `shared` some task uses; the others are free and need not be kept to answer."""
+    common: Mapping[str, Tensor]
+    """Stored once for all tasks: fixed tensors, and the start of own tensors that some task left unchanged."""
+    tickets: Mapping[str, Ticket]
+    heads: Mapping[str, Mapping[str, Tensor]]
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    """Whatever else a method needs, by name."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A method of continual learning. `forget_free` promises bit-identical answers on the same batch for ever."""
+
+    scenario: Literal["til", "fscil"]
+    forget_free: bool
+
+    @property
+    def tasks(self) -> Mapping[str, Learned]: ...
+    def learn(self, task: Task) -> None: ...
+    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
+    def memory(self) -> Memory: ...

@@ -1,0 +1,28 @@
+"""What can go wrong, by name. Every error forgetfree raises on purpose is a `ForgetfreeError`.
+
+Each also inherits the built-in error a caller would expect, so `except ValueError` keeps working.
+"""
+
+
+class ForgetfreeError(Exception):
+    """The root of all our errors."""
+
+
+class InputError(ForgetfreeError, ValueError):
+    """A value, shape or label that cannot be used."""
+
+
+class TaskError(ForgetfreeError, LookupError):
+    """A task name that is unknown, taken, or busy."""
+
+
+class ModuleError(ForgetfreeError, TypeError):
+    """A module that cannot be wrapped without risking that it forgets."""
+
+
+class LearningError(ForgetfreeError, RuntimeError):
+    """Learning went wrong: the learner is as it was before."""
+
+
+class FileError(ForgetfreeError, OSError):
+    """A file that cannot be written, or that is not what it should be."""

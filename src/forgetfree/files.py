@@ -1,0 +1,118 @@
+"""Files that are whole or not there: atomic writes, and trees of tensors and plain values without pickle.
+
+A tree is any nesting of dicts, lists, tuples, tensors, numbers, texts and None. Its tensors go into a safetensors
+file, its structure as JSON into that file's header, with a digest over both.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from forgetfree.errors import FileError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`, or leave it as it was: temporary file, fsync, rename."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        if partial.is_file():
+            partial.unlink()
+        raise FileError(
+            f"cannot write {path} ({len(content) / 1e6:.1f} MB): {error.strerror or error}. "
+            + ("What was there before is untouched." if path.is_file() else "Nothing was written.")
+        ) from error
+
+
+def save_tree(path: Path, kind: str, tree: Any) -> None:
+    """Write `tree` to `path`; `kind` says what it is and is asked for again on the way in."""
+    tensors: dict[str, Tensor] = {}
+    structure = json.dumps(_flatten(tree, tensors), sort_keys=True, allow_nan=True)
+    header = {"kind": kind, "structure": structure, "digest": _digest(structure, tensors)}
+    write_atomically(path, save_tensors(tensors, header))
+
+
+def load_tree(path: Path, kind: str) -> Any:
+    """The tree in `path`; a `FileError` if it is not a whole file of this kind."""
+    try:
+        content = path.read_bytes()
+        tensors = load_tensors(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+        structure = header["structure"]
+        if header["kind"] != kind:
+            raise FileError(f"{path} is a {header['kind']}, not a {kind}.")
+        if header["digest"] != _digest(structure, tensors):
+            raise FileError(f"{path} is damaged: its content does not match its digest. Delete it to start again.")
+        return _unflatten(json.loads(structure), tensors)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{path} is not a {kind} of forgetfree, or it is damaged. Delete it to start again.") from error
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def digest_of(tensors: dict[str, Tensor]) -> str:
+    """A digest of names, types, shapes and bits."""
+    return _digest("", tensors)
+
+
+def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """JSON for everything but the tensors; every container is tagged, so that what comes back is what went in."""
+    if isinstance(value, Tensor):
+        key = str(len(tensors))
+        tensors[key] = value.detach().cpu().contiguous()
+        return {"tensor": key}
+    if isinstance(value, dict):
+        return {"dict": [[_flatten(key, tensors), _flatten(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"list" if isinstance(value, list) else "tuple": [_flatten(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise FileError(f"cannot be written without pickle: a {type(value).__name__}.")
+
+
+def _unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    if tag == "tensor":
+        return tensors[content]
+    if tag == "dict":
+        return {_unflatten(key, tensors): _unflatten(item, tensors) for key, item in content}
+    return {"list": list, "tuple": tuple}[tag](_unflatten(item, tensors) for item in content)
+
+
+def _digest(structure: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.blake2b(structure.encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # a system where folders cannot be opened (Windows)
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

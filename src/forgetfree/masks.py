@@ -1,0 +1,144 @@
+"""Scores become masks: the exact top fraction of each layer, and the straight-through gradient (eq. 9, Algorithm 1, line 4).
+
+    scores s        rank by |s|, keep the top c            mask m
+    0.3 -0.9 0.1    ─────────────────────────────►   0  1  0          forward
+    sign(s)·∂m      ◄─────────────────────────────   ∂m               backward
+
+With θ the weight and G the gradient of the effective weight θ·m, the chain rule then gives ∂θ = m·G and
+∂s = sign(s)·θ·G: a weight that is not selected can still earn its place.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from forgetfree.chance import stream
+from forgetfree.errors import InputError
+
+Masks = dict[str, Tensor]
+Rank = Literal["magnitude", "value"]
+
+
+def check_capacity(capacity: float) -> float:
+    """`capacity` itself, if it is a fraction of weights that can be kept."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int | float) or not 0 < capacity <= 1:
+        raise InputError(f"capacity is the fraction of weights kept, in (0, 1]; got {capacity!r}. For 5 % pass 0.05.")
+    return float(capacity)
+
+
+def kept_count(size: int, fraction: float) -> int:
+    """How many of `size` weights a ticket keeps: n - round((1-c)(n-1)), in float64, at least one."""
+    return size - round((1.0 - fraction) * (size - 1)) if size else 0
+
+
+def top_fraction(scores: Tensor, fraction: float, *, by: Rank = "magnitude") -> Tensor:
+    """One where a score is among the highest `fraction`, else zero; gradients pass straight through.
+
+    Exact: `kept_count` ones, ties go to the lower flat index. `by="value"` ranks s itself, as the paper's text does.
+    """
+    mask: Tensor = _StraightThrough.apply(scores, fraction, by)  # type: ignore[no-untyped-call]
+    return mask
+
+
+def select(ranks: Tensor, count: int) -> Tensor:
+    """True at the `count` largest entries, ties by lower flat index."""
+    flat = ranks.detach().reshape(-1)
+    size = flat.numel()
+    if count >= size:
+        chosen = torch.ones_like(flat, dtype=torch.bool)
+        _refuse_nan(flat)
+        return chosen.view_as(ranks)
+    threshold = _kth_smallest(flat, size - count + 1)
+    chosen = flat >= threshold
+    surplus = int(chosen.sum()) - count
+    if surplus:  # ties at the threshold (or NaN, which compares false): the last ones in flat order lose
+        _refuse_nan(flat)
+        ties = (flat == threshold).nonzero().squeeze(1)
+        chosen[ties[ties.numel() - surplus :]] = False
+    return chosen.view_as(ranks)
+
+
+class Scores:
+    """One learnable score per masked weight. They carry over from task to task: `fork` starts the next one."""
+
+    def __init__(self, values: Mapping[str, Tensor], *, by: Rank = "magnitude"):
+        if by not in ("magnitude", "value"):
+            raise InputError(f"scores are ranked by 'magnitude' (|s|) or by 'value' (s); got {by!r}.")
+        self.by = by
+        self._values = {name: nn.Parameter(value.detach().clone()) for name, value in values.items()}
+
+    @classmethod
+    def random(cls, weights: Mapping[str, Tensor], seed: int, *, by: Rank = "magnitude") -> "Scores":
+        """Scores for `weights`, drawn like PyTorch draws a linear layer: U(-1/√fan_in, 1/√fan_in)."""
+        return cls({name: _uniform_like(weight, seed, name) for name, weight in weights.items()}, by=by)
+
+    def fork(self) -> "Scores":
+        """A copy to learn with; nothing of it is shared with this one."""
+        return Scores(self._values, by=self.by)
+
+    def to(self, device: torch.device) -> "Scores":
+        return Scores({name: value.to(device) for name, value in self._values.items()}, by=self.by)
+
+    def top(self, fraction: float) -> Masks:
+        """The mask of every layer: its top `fraction` of scores."""
+        return {name: top_fraction(value, fraction, by=self.by) for name, value in self._values.items()}
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self._values.items()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in self._values.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, value in self._values.items():
+                value.copy_(state[name])
+
+    def train(self, mode: bool = True) -> None:
+        """Scores are the same in training and in use."""
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Forward: the indicator of the top fraction. Backward: as if the mask were |s| (or s)."""
+
+    @staticmethod
+    def forward(scores: Tensor, fraction: float, by: Rank) -> Tensor:
+        ranks = scores.abs() if by == "magnitude" else scores
+        return select(ranks, kept_count(scores.numel(), fraction)).to(scores.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, Rank], output: Tensor) -> None:
+        scores, _, by = inputs
+        ctx.by = by
+        ctx.save_for_backward(scores)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = gradients
+        if ctx.by == "value":
+            return gradient, None, None
+        (scores,) = ctx.saved_tensors
+        return torch.where(scores >= 0, gradient, -gradient), None, None  # sign(0) = +1: a zero score can still grow
+
+
+def _kth_smallest(values: Tensor, k: int) -> Tensor:
+    # numpy's introselect is five times faster than torch.kthvalue on a CPU; it knows no bfloat16
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        return torch.from_numpy(np.partition(values.numpy(), k - 1)[k - 1 : k])
+    return torch.kthvalue(values, k).values
+
+
+def _refuse_nan(ranks: Tensor) -> None:
+    if bool(ranks.isnan().any()):
+        raise InputError("a weight score is NaN: learning diverged. Lower the learning rate, or clip gradients.")
+
+
+def _uniform_like(weight: Tensor, seed: int, name: str) -> Tensor:
+    fan_in = weight[0].numel() if weight.dim() > 1 else weight.numel()
+    # scores of half-precision weights are float32: a step of 1e-3 would vanish in bfloat16
+    dtype = torch.float64 if weight.dtype in (torch.float64, torch.complex128) else torch.float32
+    uniform = torch.rand(weight.shape, generator=stream(seed, "scores", name), dtype=dtype)
+    return ((2 * uniform - 1) / max(fan_in, 1) ** 0.5).to(weight.device)

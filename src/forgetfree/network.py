@@ -1,0 +1,410 @@
+"""SharedNetwork: any nn.Module seen through masks. Learning lends, answering owns.
+
+Each tensor of a wrapped module is of one of three kinds, and there is no fourth:
+
+    masked   one value for all tasks; each task sees it through its mask
+    owned    every task has its own: biases, norms, running statistics, counters
+    fixed    `requires_grad=False` when wrapped: lent as it is, stored once
+
+While a task learns, `torch.func.functional_call` lends ONE dict of tensors to a private copy of the module:
+
+    effective weight = where(used, kept, free) · mask          θ ⊙ m_t, with M_{t-1} as `used`
+
+`kept` is a plain tensor, not a parameter: no optimizer, weight decay, momentum or stray user code can move what a
+learned task uses. `keep` makes the ticket. To answer, a task gets a plain module with its weights written into it.
+"""
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from forgetfree.batches import convert
+from forgetfree.contracts import Inputs
+from forgetfree.errors import InputError, ModuleError
+from forgetfree.masks import Masks
+from forgetfree.recurrent import without_autocast
+from forgetfree.tickets import PackedMask, Ticket
+
+log = logging.getLogger("forgetfree")
+
+Kind = Literal["masked", "owned", "fixed"]
+Masked = Iterable[str] | Callable[[str, nn.Parameter, nn.Module], bool] | None
+"""Which tensors tasks share: name patterns like "*.weight", or a predicate (name, parameter, module) -> bool."""
+
+SHARED_LAYERS = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.modules.conv._ConvNd,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.Embedding,
+    nn.EmbeddingBag,
+)
+OWNED_WARNING = 0.10
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of the wrapped module: what kind it is, and why."""
+
+    name: str
+    shape: torch.Size
+    kind: Kind
+    why: str
+
+
+class Layout(tuple[Entry, ...]):
+    """Every tensor of a wrapped module with its kind; printed, it is a table."""
+
+    def __str__(self) -> str:
+        cells = [(entry.name, "×".join(map(str, entry.shape)) or "scalar", entry.kind, entry.why) for entry in self]
+        widths = [max(len(row[i]) for row in [("tensor", "shape", "kind", "why"), *cells]) for i in range(4)]
+        lines = [("tensor", "shape", "kind", "why"), *cells]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines)
+
+    def of(self, kind: Kind) -> list[str]:
+        return [entry.name for entry in self if entry.kind == kind]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the network remembers between tasks; replaced as a whole, never written into."""
+
+    weights: Mapping[str, Tensor]
+    used: Mapping[str, Tensor]
+    tickets: Mapping[str, Ticket]
+
+
+class SharedNetwork:
+    """A module whose weights many tasks share; the module handed in is never written to."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        masked: Masked = None,
+        own_from: Literal["wrapped", "previous"] = "wrapped",
+        device: torch.device | str | None = None,
+    ):
+        if own_from not in ("wrapped", "previous"):
+            raise InputError(f"own_from is 'wrapped' or 'previous'; got {own_from!r}.")
+        refuse(module)
+        self.own_from = own_from
+        self._layout = _layout(module, masked)
+        self._template = copy_module(module, lambda _, tensor: _copy(tensor, device))
+        _reset_running_statistics(self._template)
+        tensors = dict(named_tensors(self._template))
+        self._start = {name: tensors[name].detach() for name in self._layout.of("owned")}
+        self._fixed = {name: tensors[name].detach() for name in self._layout.of("fixed")}
+        weights = {name: tensors[name].detach() for name in self._layout.of("masked")}
+        self.kept = Kept(weights, {name: torch.zeros_like(value, dtype=torch.bool) for name, value in weights.items()}, {})
+
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """The shared weights: values that tasks use, and free ones."""
+        return self.kept.weights
+
+    @property
+    def tickets(self) -> Mapping[str, Ticket]:
+        return self.kept.tickets
+
+    @property
+    def used(self) -> Mapping[str, Tensor]:
+        """True where some task uses a weight: M_t."""
+        return self.kept.used
+
+    @property
+    def common(self) -> dict[str, Tensor]:
+        """What is stored once for all: fixed tensors, and the start of own tensors that some task left unchanged."""
+        unchanged = {name for ticket in self.tickets.values() for name in self._start if name not in ticket.own}
+        return self._fixed | {name: self._start[name] for name in sorted(unchanged)}
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.weights.values())).device
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The floating-point type of the weights, if it is one type."""
+        kinds = {value.dtype for value in [*self.weights.values(), *self._fixed.values()] if value.is_floating_point()}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def admit(self, inputs: Inputs) -> Inputs:
+        """Inputs on the device and in the floating-point type of the weights."""
+        dtype = self.dtype
+
+        def move(value: Tensor) -> Tensor:
+            if not isinstance(value, Tensor):
+                raise InputError(f"inputs are a tensor, a tuple or a dict of tensors; got a {type(value).__name__}.")
+            return value.to(self.device, dtype if value.is_floating_point() else None)
+
+        return convert(inputs, move)
+
+    def lend(self) -> "LentNetwork":
+        """A view of the network for one more task to learn in."""
+        previous = list(self.tickets.values())[-1:] if self.own_from == "previous" else []
+        own = self._start | (dict(previous[0].own) if previous else {})
+        return LentNetwork(self._template, self.kept, own, self._fixed)
+
+    def keep(self, name: str, lent: "LentNetwork", masks: Masks) -> None:
+        """Make what was lent the ticket of task `name` (Algorithm 1, line 9); weights it uses never move again."""
+        weights = lent.weights()
+        chosen = {tensor: mask.detach() != 0 for tensor, mask in masks.items()}
+        own = {tensor: value for tensor, value in lent.own().items() if not _same(value, self._start[tensor])}
+        ticket = Ticket({tensor: PackedMask.pack(mask) for tensor, mask in chosen.items()}, own)
+        self.kept = Kept(
+            weights,
+            {tensor: self.kept.used[tensor] | mask for tensor, mask in chosen.items()},
+            {**self.kept.tickets, name: ticket},
+        )
+
+    def answer(self, name: str) -> nn.Module:
+        """A plain module, in eval mode, with the weights of task `name` written into it."""
+        kept = self.kept
+        ticket = kept.tickets[name]
+
+        def tensor_for(tensor: str, old: Tensor) -> Tensor:
+            if tensor in ticket.masks:
+                return kept.weights[tensor] * ticket.mask(tensor, old.device)
+            return (ticket.own.get(tensor, old)).detach().clone()
+
+        return freeze(copy_module(self._template, tensor_for))
+
+    def to(self, device: torch.device | str) -> "SharedNetwork":
+        """Move everything that is kept."""
+        def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: value.to(device) for name, value in tensors.items()}
+
+        tickets = {name: replace(ticket, own=moved(ticket.own)) for name, ticket in self.tickets.items()}
+        self._template = copy_module(self._template, lambda _, tensor: _copy(tensor, device))
+        self._start, self._fixed = moved(self._start), moved(self._fixed)
+        self.kept = Kept(moved(self.weights), moved(self.used), tickets)
+        return self
+
+
+class LentNetwork:
+    """The network while one task learns: free weights and the task's own tensors may move, nothing else can."""
+
+    def __init__(self, template: nn.Module, kept: Kept, own: Mapping[str, Tensor], fixed: Mapping[str, Tensor]):
+        self._module = copy_module(template, lambda _, tensor: tensor)  # functional_call writes into its module
+        without_autocast(self._module)
+        trainable = dict(template.named_parameters())
+        self._kept, self._used, self._fixed = kept.weights, kept.used, fixed
+        self._any_used = bool(kept.tickets)
+        self._free = {name: nn.Parameter(value.detach().clone()) for name, value in kept.weights.items()}
+        self._own = {
+            name: nn.Parameter(value.clone()) if name in trainable else value.clone() for name, value in own.items()
+        }
+
+    def __call__(self, inputs: Inputs, masks: Masks) -> Any:
+        """What the module gives for `inputs` through `masks`.
+
+        In training, statistics and counters land in the own tensors; in eval mode nothing does.
+        """
+        learning = self._module.training
+        lent = {name: self._shared(name) * mask.to(self._free[name].dtype) for name, mask in masks.items()} | self._fixed
+        for name, value in self._own.items():
+            lent[name] = value if learning else value.clone()
+        args, kwargs = as_call(inputs)
+        features = functional_call(self._module, lent, args, kwargs)
+        if learning:
+            for name, value in self._own.items():
+                if not isinstance(value, nn.Parameter):
+                    self._own[name] = lent[name].detach()  # a module may have assigned a new tensor
+        return features
+
+    def _shared(self, name: str) -> Tensor:
+        if not self._any_used:
+            return self._free[name]
+        return torch.where(self._used[name], self._kept[name], self._free[name])
+
+    def weights(self) -> dict[str, Tensor]:
+        """The shared weights as they stand, as plain tensors that nobody else holds."""
+        with torch.no_grad():
+            return {name: self._shared(name).detach().clone() for name in self._free}
+
+    def own(self) -> dict[str, Tensor]:
+        """The task's own tensors as they stand, as plain tensors that nobody else holds."""
+        return {name: value.detach().clone() for name, value in self._own.items()}
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self._free.items()
+        yield from ((name, value) for name, value in self._own.items() if isinstance(value, nn.Parameter))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in (self._free | self._own).items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, value in (self._free | self._own).items():
+                if value.shape == state[name].shape:
+                    value.copy_(state[name])  # in place: the optimizer holds this very tensor
+                else:
+                    self._own[name] = state[name].to(value.device)  # a buffer that grew
+
+    def train(self, mode: bool = True) -> None:
+        self._module.train(mode)
+
+
+def as_call(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Positional and keyword arguments for a module."""
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers, each once, a tied one under its first name."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def copy_module(module: nn.Module, tensor_for: Callable[[str, Tensor], Tensor]) -> nn.Module:
+    """The same module with other tensors: class, structure, tied weights and hooks stay.
+
+    `tensor_for(name, old)` gives the tensor to put in place of each parameter and buffer.
+    """
+    memo: dict[int, Any] = {}
+    for name, old in named_tensors(module):
+        new = tensor_for(name, old)
+        if isinstance(old, nn.Parameter) and not isinstance(new, nn.Parameter):
+            new = nn.Parameter(new, requires_grad=old.requires_grad)
+        memo[id(old)] = new
+    inside = {id(part) for part in module.modules()}
+    for part in module.modules():
+        for hook in [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]:
+            owner = getattr(hook, "__self__", None)
+            if owner is not None and id(owner) not in inside:
+                memo[id(owner)] = owner  # a hook of somebody else's object keeps reporting to that object
+    return copy.deepcopy(module, memo)
+
+
+def freeze(module: nn.Module) -> nn.Module:
+    """In eval mode, with no tensor that asks for a gradient."""
+    return module.eval().requires_grad_(False)
+
+
+def refuse(module: nn.Module) -> None:
+    """Raise a `ModuleError` for a module that could leak between tasks, saying what to do instead."""
+    if not isinstance(module, nn.Module):
+        raise ModuleError(f"a backbone is an nn.Module; got {type(module).__name__}.")
+    registered = {id(tensor) for _, tensor in named_tensors(module)}
+    for path, part in module.named_modules():
+        where = f"{path or 'the module'} ({type(part).__name__})"
+        for name, parameter in part._parameters.items():
+            if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+                raise ModuleError(f"{where} is lazy and {name} has no shape yet: run one batch through it before wrapping.")
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and (part.max_norm is not None or part.sparse):
+            which = "max_norm rescales weights in place, even those of learned tasks" if part.max_norm is not None else "sparse gradients cannot be masked"
+            raise ModuleError(f"{where}: {which}. Build it with max_norm=None and sparse=False.")
+        for hook in part._forward_pre_hooks.values():
+            if type(hook).__module__ == "torch.nn.utils.weight_norm":
+                raise ModuleError(
+                    f"{where} uses the old torch.nn.utils.weight_norm, which keeps a weight outside the parameters. "
+                    "Use torch.nn.utils.parametrizations.weight_norm."
+                )
+        for name, tensor in _loose_tensors(vars(part)):
+            if id(tensor) not in registered:
+                raise ModuleError(
+                    f"{where}: attribute {name!r} is a tensor but neither a parameter nor a buffer, so it could leak "
+                    f"between tasks. Use self.register_buffer({name.split('[')[0]!r}, …), or nn.Parameter."
+                )
+
+
+def _loose_tensors(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    registries = ("_parameters", "_buffers", "_modules")
+    pending = [(name, value) for name, value in attributes.items() if name not in registries]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, list | tuple):
+            pending += [(f"{name}[{i}]", item) for i, item in enumerate(value)]
+        elif isinstance(value, dict):
+            pending += [(f"{name}[{key!r}]", item) for key, item in value.items()]
+
+
+def _layout(module: nn.Module, masked: Masked) -> Layout:
+    homes: dict[int, list[nn.Module]] = {}
+    for part in module.modules():
+        for parameter in part._parameters.values():
+            homes.setdefault(id(parameter), []).append(part)
+    chosen = _chosen_by(module, masked, homes)
+    entries = []
+    for name, parameter in module.named_parameters():
+        layer = type(homes[id(parameter)][0]).__name__
+        if not parameter.requires_grad:
+            entries.append(Entry(name, parameter.shape, "fixed", "requires_grad was False when wrapped"))
+        elif name in chosen:
+            entries.append(Entry(name, parameter.shape, "masked", chosen[name]))
+        else:
+            entries.append(Entry(name, parameter.shape, "owned", f"{parameter.dim()}-d parameter of {layer}"))
+    for name, buffer in module.named_buffers():
+        entries.append(Entry(name, buffer.shape, "owned", "buffer"))
+    layout = Layout(entries)
+    if not layout.of("masked"):
+        raise ModuleError(
+            "nothing to share: the module has no linear, convolution, recurrent, attention or embedding weight that "
+            "requires a gradient. Choose tensors with masked=…, for example masked=['*.weight']."
+        )
+    _warn_of_much_owned(module, layout)
+    return layout
+
+
+def _chosen_by(module: nn.Module, masked: Masked, homes: Mapping[int, list[nn.Module]]) -> dict[str, str]:
+    """Names of the tensors to mask, each with the reason."""
+    learnable = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    if masked is None:
+        return {
+            name: f"weight of {type(home).__name__}"
+            for name, value in learnable.items()
+            for home in homes[id(value)]
+            if value.dim() >= 2 and isinstance(home, SHARED_LAYERS)
+        }
+    if callable(masked):
+        return {name: "chosen by masked=" for name, value in learnable.items() if masked(name, value, homes[id(value)][0])}
+    patterns = [masked] if isinstance(masked, str) else list(masked)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in learnable):
+            raise InputError(f"masked: no parameter that requires a gradient matches {pattern!r}; there are {list(learnable)}.")
+    return {
+        name: f"matches {pattern!r}" for name in learnable for pattern in patterns if fnmatchcase(name, pattern)
+    }
+
+
+def _warn_of_much_owned(module: nn.Module, layout: Layout) -> None:
+    sizes = {name: value.numel() for name, value in module.named_parameters()}
+    owned = {name: sizes[name] for name in layout.of("owned") if name in sizes}
+    share = sum(owned.values()) / max(1, sum(sizes.values()))
+    if share > OWNED_WARNING:
+        largest = max(owned, key=owned.__getitem__)
+        log.warning(
+            "%.0f %% of the parameters are owned by each task, which makes every task large (the largest is %s, %d "
+            "values). Share them with masked=…, for example masked=[..., %r]; layout() lists every tensor.",
+            100 * share, largest, owned[largest], largest,
+        )
+
+
+def _reset_running_statistics(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase):
+            part.reset_running_stats()
+
+
+def _copy(tensor: Tensor, device: torch.device | str | None) -> Tensor:
+    return tensor.detach().clone() if device is None else tensor.detach().to(device, copy=True)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
