@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.contracts import Inputs
-from forgetfree.network import as_call, named_tensors
+from forgetfree.modules import as_call, named_tensors
 
 
 class Answers:
@@ -75,5 +75,3 @@ def _versions(module: nn.Module) -> list[tuple[int, int]]:
 
 def _nbytes(module: nn.Module) -> int:
     return sum(tensor.nbytes for _, tensor in named_tensors(module))
-
-

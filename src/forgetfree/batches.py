@@ -6,6 +6,7 @@ A last batch of one joins the batch before it: batch norm cannot learn from a si
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ def check_data(task: Task) -> None:
         if _length(data) == 0:
             raise InputError(f"task {task.name!r} is empty: its {part} data has no sample.")
         if isinstance(data, tuple | list):
-            if len(data) != 2 or not isinstance(data[1], Tensor):
+            if len(data) != 2 or not _is_batch(data[1]):
                 raise InputError(
                     f"task {task.name!r}: {part} data is a pair (inputs, labels) of tensors, or a Dataset; got "
                     f"{type(data).__name__} of {[type(part).__name__ for part in data]}."
@@ -99,7 +100,7 @@ def check_labels(task: Task, batch: Batch) -> None:
         return
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= task.width:
-        values = labels.unique().tolist()
+        values = torch.unique(labels).tolist()
         shown = f"{values[:8]}{' …' if len(values) > 8 else ''}"
         are_global = set(values) <= set(task.classes)
         raise InputError(
@@ -165,18 +166,13 @@ def explained(inputs: Inputs, expected: Any, task: str) -> Iterator[None]:
         raise InputError(f"the backbone cannot take inputs {_words(given)}{learned}. It says: {error}") from error
 
 
-def _raw_batches(
-    data: Data, size: int, order: torch.Generator | None, loader: Mapping[str, Any]
-) -> Iterator[Batch]:
+def _raw_batches(data: Data, size: int, order: torch.Generator | None, loader: Mapping[str, Any]) -> Iterator[Batch]:
     if isinstance(data, tuple | list):
         inputs, labels = _as_inputs(data[0]), data[1]
         indices = torch.arange(len(labels)) if order is None else torch.randperm(len(labels), generator=order)
         for start, stop in _cut(len(labels), size):
-            if order is None:
-                yield Batch(convert(inputs, lambda value, a=start, b=stop: value[a:b]), labels[start:stop])  # type: ignore[misc]
-            else:
-                chosen = indices[start:stop]
-                yield Batch(convert(inputs, lambda value, at=chosen: value[at.to(value.device)]), labels[chosen.to(labels.device)])  # type: ignore[misc]
+            pick = partial(_pick, at=slice(start, stop) if order is None else indices[start:stop])
+            yield Batch(convert(inputs, pick), pick(labels))
     elif isinstance(data, IterableDataset):
         stream = map(_as_batch, DataLoader(data, batch_size=size, generator=order, **loader))
         yield from _joined(stream) if size > 1 else stream
@@ -185,6 +181,10 @@ def _raw_batches(
         indices = torch.arange(length) if order is None else torch.randperm(length, generator=order)
         chunks = [indices[start:stop].tolist() for start, stop in _cut(length, size)]
         yield from map(_as_batch, DataLoader(data, batch_sampler=chunks, generator=order, **loader))
+
+
+def _pick(tensor: Tensor, at: slice | Tensor) -> Tensor:
+    return tensor[at if isinstance(at, slice) else at.to(tensor.device)]
 
 
 def _cut(length: int, size: int) -> list[tuple[int, int]]:
@@ -197,7 +197,7 @@ def _cut(length: int, size: int) -> list[tuple[int, int]]:
 def _joined(stream: Iterator[Batch]) -> Iterator[Batch]:
     waiting: Batch | None = None
     for batch in stream:
-        if waiting is not None and len(batch) == 1:
+        if waiting is not None and 1 in (len(batch), len(waiting)):
             waiting = _concatenate(waiting, batch)
             continue
         if waiting is not None:
@@ -209,11 +209,13 @@ def _joined(stream: Iterator[Batch]) -> Iterator[Batch]:
 
 def _concatenate(one: Batch, other: Batch) -> Batch:
     tails = iter(tensors_of(other.inputs))
-    return Batch(convert(one.inputs, lambda value: torch.cat([value, next(tails)])), torch.cat([one.labels, other.labels]))
+    return Batch(
+        convert(one.inputs, lambda value: torch.cat([value, next(tails)])), torch.cat([one.labels, other.labels])
+    )
 
 
 def _as_batch(collated: Any) -> Batch:
-    if not isinstance(collated, list | tuple) or len(collated) != 2 or not isinstance(collated[1], Tensor):
+    if not isinstance(collated, list | tuple) or len(collated) != 2 or not _is_batch(collated[1]):
         raise InputError(
             "a Dataset gives pairs (inputs, label), collated to a pair of batches; got "
             f"{type(collated).__name__}. A collate function can be passed as Recipe(loader={{'collate_fn': …}})."
@@ -225,7 +227,7 @@ def _as_inputs(value: Any) -> Inputs:
     if isinstance(value, list | tuple):
         value = tuple(value)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
-    if not parts or not all(isinstance(part, Tensor) for part in parts):
+    if not parts or not all(map(_is_batch, parts)):
         raise InputError(
             "inputs are a tensor, a tuple or a dict of tensors, batch first; got "
             f"{type(value).__name__} of {sorted({type(part).__name__ for part in parts})}."
@@ -233,9 +235,13 @@ def _as_inputs(value: Any) -> Inputs:
     return value  # type: ignore[no-any-return]
 
 
+def _is_batch(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0
+
+
 def _length(data: Data) -> int | None:
     if isinstance(data, tuple | list):
-        return len(data[1]) if len(data) == 2 and isinstance(data[1], Tensor) else None
+        return len(data[1]) if len(data) == 2 and _is_batch(data[1]) else None
     return len(data) if hasattr(data, "__len__") and not isinstance(data, IterableDataset) else None
 
 
@@ -246,12 +252,12 @@ def _short(classes: tuple[int | str, ...]) -> str:
 def _dimensions(kind: Any) -> Any:
     if isinstance(kind, dict):
         return {name: len(shape) for name, (shape, _) in kind.items()}
-    return len(kind[0]) if isinstance(kind[1], str) else tuple(len(shape) for shape, _ in kind)
+    return len(kind[0]) if isinstance(kind[-1], str) else tuple(len(shape) for shape, _ in kind)
 
 
 def _words(kind: Any) -> str:
     if isinstance(kind, dict):
         return "{" + ", ".join(f"{name}: {_words(value)}" for name, value in kind.items()) + "}"
-    if isinstance(kind[1], str):
+    if isinstance(kind[-1], str):
         return "[" + ", ".join(["batch", *map(str, kind[0])]) + f"] of {kind[1]}"
     return "(" + ", ".join(map(_words, kind)) + ")"

@@ -76,7 +76,8 @@ def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
     """JSON for everything but the tensors; every container is tagged, so that what comes back is what went in."""
     if isinstance(value, Tensor):
         key = str(len(tensors))
-        tensors[key] = value.detach().cpu().contiguous()
+        # a copy: safetensors refuses tensors that share memory
+        tensors[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {"tensor": key}
     if isinstance(value, dict):
         return {"dict": [[_flatten(key, tensors), _flatten(item, tensors)] for key, item in value.items()]}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
-from forgetfree.network import copy_module, freeze, named_tensors, refuse
+from forgetfree.modules import copy_module, freeze, named_tensors, refuse
 
 HeadFactory = Callable[[int, Task], nn.Module]
 """(width of the features, task) -> the task's head."""
@@ -36,7 +36,11 @@ class TaskHeads:
         if not isinstance(features, Tensor) or features.dim() < 2:
             raise InputError(
                 "a backbone gives one tensor of features, [batch, features]; got "
-                + (f"shape {tuple(features.shape)}." if isinstance(features, Tensor) else f"a {type(features).__name__}.")
+                + (
+                    f"shape {tuple(features.shape)}."
+                    if isinstance(features, Tensor)
+                    else f"a {type(features).__name__}."
+                )
             )
         factory = self.factory or linear_head
         if self.factory is None and (features.dim() not in (2, 3) or (task.classifies and features.dim() != 2)):
@@ -57,7 +61,9 @@ class TaskHeads:
         return {name: {key: value.detach() for key, value in named_tensors(head)} for name, head in self.kept.items()}
 
     def to(self, device: torch.device | str) -> "TaskHeads":
-        self.kept = {name: copy_module(head, lambda _, value: value.detach().to(device)) for name, head in self.kept.items()}
+        self.kept = {
+            name: copy_module(head, lambda _, value: value.detach().to(device)) for name, head in self.kept.items()
+        }
         return self
 
 

@@ -1,4 +1,4 @@
-"""Scores become masks: the exact top fraction of each layer, and the straight-through gradient (eq. 9, Algorithm 1, line 4).
+"""Scores become masks: the exact top fraction of each layer, with a straight-through gradient (Algorithm 1, line 4).
 
     scores s        rank by |s|, keep the top c            mask m
     0.3 -0.9 0.1    ─────────────────────────────►   0  1  0          forward
@@ -47,15 +47,13 @@ def select(ranks: Tensor, count: int) -> Tensor:
     """True at the `count` largest entries, ties by lower flat index."""
     flat = ranks.detach().reshape(-1)
     size = flat.numel()
+    _refuse_nan(flat)
     if count >= size:
-        chosen = torch.ones_like(flat, dtype=torch.bool)
-        _refuse_nan(flat)
-        return chosen.view_as(ranks)
+        return torch.ones_like(flat, dtype=torch.bool).view_as(ranks)
     threshold = _kth_smallest(flat, size - count + 1)
     chosen = flat >= threshold
     surplus = int(chosen.sum()) - count
-    if surplus:  # ties at the threshold (or NaN, which compares false): the last ones in flat order lose
-        _refuse_nan(flat)
+    if surplus:  # ties at the threshold: the last ones in flat order lose
         ties = (flat == threshold).nonzero().squeeze(1)
         chosen[ties[ties.numel() - surplus :]] = False
     return chosen.view_as(ranks)
@@ -121,14 +119,20 @@ class _StraightThrough(torch.autograd.Function):
         if ctx.by == "value":
             return gradient, None, None
         (scores,) = ctx.saved_tensors
-        return torch.where(scores >= 0, gradient, -gradient), None, None  # sign(0) = +1: a zero score can still grow
+        # adding +0 turns -0 into +0, so that sign(0) = +1: a zero score can still grow
+        return (
+            gradient * torch.copysign(torch.ones((), dtype=scores.dtype, device=scores.device), scores + 0.0),
+            None,
+            None,
+        )
 
 
 def _kth_smallest(values: Tensor, k: int) -> Tensor:
     # numpy's introselect is five times faster than torch.kthvalue on a CPU; it knows no bfloat16
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
         return torch.from_numpy(np.partition(values.numpy(), k - 1)[k - 1 : k])
-    return torch.kthvalue(values, k).values
+    kth: Tensor = torch.kthvalue(values, k).values
+    return kth
 
 
 def _refuse_nan(ranks: Tensor) -> None:
@@ -140,5 +144,6 @@ def _uniform_like(weight: Tensor, seed: int, name: str) -> Tensor:
     fan_in = weight[0].numel() if weight.dim() > 1 else weight.numel()
     # scores of half-precision weights are float32: a step of 1e-3 would vanish in bfloat16
     dtype = torch.float64 if weight.dtype in (torch.float64, torch.complex128) else torch.float32
+    bound = max(fan_in, 1) ** -0.5
     uniform = torch.rand(weight.shape, generator=stream(seed, "scores", name), dtype=dtype)
-    return ((2 * uniform - 1) / max(fan_in, 1) ** 0.5).to(weight.device)
+    return uniform.mul(2 * bound).sub(bound).to(weight.device)

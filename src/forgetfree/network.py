@@ -14,7 +14,6 @@ While a task learns, `torch.func.functional_call` lends ONE dict of tensors to a
 learned task uses. `keep` makes the ticket. To answer, a task gets a plain module with its weights written into it.
 """
 
-import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,10 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from forgetfree.batches import convert
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError, ModuleError
 from forgetfree.masks import Masks
+from forgetfree.modules import as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
 from forgetfree.tickets import PackedMask, Ticket
 
@@ -68,7 +67,9 @@ class Layout(tuple[Entry, ...]):
         cells = [(entry.name, "×".join(map(str, entry.shape)) or "scalar", entry.kind, entry.why) for entry in self]
         widths = [max(len(row[i]) for row in [("tensor", "shape", "kind", "why"), *cells]) for i in range(4)]
         lines = [("tensor", "shape", "kind", "why"), *cells]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines)
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines
+        )
 
     def of(self, kind: Kind) -> list[str]:
         return [entry.name for entry in self if entry.kind == kind]
@@ -103,9 +104,11 @@ class SharedNetwork:
         _reset_running_statistics(self._template)
         tensors = dict(named_tensors(self._template))
         self._start = {name: tensors[name].detach() for name in self._layout.of("owned")}
-        self._fixed = {name: tensors[name].detach() for name in self._layout.of("fixed")}
+        self.fixed = {name: tensors[name].detach() for name in self._layout.of("fixed")}
         weights = {name: tensors[name].detach() for name in self._layout.of("masked")}
-        self.kept = Kept(weights, {name: torch.zeros_like(value, dtype=torch.bool) for name, value in weights.items()}, {})
+        self.kept = Kept(
+            weights, {name: torch.zeros_like(value, dtype=torch.bool) for name, value in weights.items()}, {}
+        )
 
     def layout(self) -> Layout:
         return self._layout
@@ -128,34 +131,13 @@ class SharedNetwork:
     def common(self) -> dict[str, Tensor]:
         """What is stored once for all: fixed tensors, and the start of own tensors that some task left unchanged."""
         unchanged = {name for ticket in self.tickets.values() for name in self._start if name not in ticket.own}
-        return self._fixed | {name: self._start[name] for name in sorted(unchanged)}
-
-    @property
-    def device(self) -> torch.device:
-        return next(iter(self.weights.values())).device
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """The floating-point type of the weights, if it is one type."""
-        kinds = {value.dtype for value in [*self.weights.values(), *self._fixed.values()] if value.is_floating_point()}
-        return kinds.pop() if len(kinds) == 1 else None
-
-    def admit(self, inputs: Inputs) -> Inputs:
-        """Inputs on the device and in the floating-point type of the weights."""
-        dtype = self.dtype
-
-        def move(value: Tensor) -> Tensor:
-            if not isinstance(value, Tensor):
-                raise InputError(f"inputs are a tensor, a tuple or a dict of tensors; got a {type(value).__name__}.")
-            return value.to(self.device, dtype if value.is_floating_point() else None)
-
-        return convert(inputs, move)
+        return self.fixed | {name: self._start[name] for name in sorted(unchanged)}
 
     def lend(self) -> "LentNetwork":
         """A view of the network for one more task to learn in."""
         previous = list(self.tickets.values())[-1:] if self.own_from == "previous" else []
         own = self._start | (dict(previous[0].own) if previous else {})
-        return LentNetwork(self._template, self.kept, own, self._fixed)
+        return LentNetwork(self._template, self.kept, own, self.fixed)
 
     def keep(self, name: str, lent: "LentNetwork", masks: Masks) -> None:
         """Make what was lent the ticket of task `name` (Algorithm 1, line 9); weights it uses never move again."""
@@ -183,12 +165,13 @@ class SharedNetwork:
 
     def to(self, device: torch.device | str) -> "SharedNetwork":
         """Move everything that is kept."""
+
         def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: value.to(device) for name, value in tensors.items()}
 
         tickets = {name: replace(ticket, own=moved(ticket.own)) for name, ticket in self.tickets.items()}
         self._template = copy_module(self._template, lambda _, tensor: _copy(tensor, device))
-        self._start, self._fixed = moved(self._start), moved(self._fixed)
+        self._start, self.fixed = moved(self._start), moved(self.fixed)
         self.kept = Kept(moved(self.weights), moved(self.used), tickets)
         return self
 
@@ -213,7 +196,8 @@ class LentNetwork:
         In training, statistics and counters land in the own tensors; in eval mode nothing does.
         """
         learning = self._module.training
-        lent = {name: self._shared(name) * mask.to(self._free[name].dtype) for name, mask in masks.items()} | self._fixed
+        lent = {name: self._shared(name) * mask.to(self._free[name].dtype) for name, mask in masks.items()}
+        lent.update(self._fixed)
         for name, value in self._own.items():
             lent[name] = value if learning else value.clone()
         args, kwargs = as_call(inputs)
@@ -257,84 +241,6 @@ class LentNetwork:
         self._module.train(mode)
 
 
-def as_call(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Positional and keyword arguments for a module."""
-    if isinstance(inputs, dict):
-        return (), inputs
-    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
-
-
-def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and buffers, each once, a tied one under its first name."""
-    yield from module.named_parameters()
-    yield from module.named_buffers()
-
-
-def copy_module(module: nn.Module, tensor_for: Callable[[str, Tensor], Tensor]) -> nn.Module:
-    """The same module with other tensors: class, structure, tied weights and hooks stay.
-
-    `tensor_for(name, old)` gives the tensor to put in place of each parameter and buffer.
-    """
-    memo: dict[int, Any] = {}
-    for name, old in named_tensors(module):
-        new = tensor_for(name, old)
-        if isinstance(old, nn.Parameter) and not isinstance(new, nn.Parameter):
-            new = nn.Parameter(new, requires_grad=old.requires_grad)
-        memo[id(old)] = new
-    inside = {id(part) for part in module.modules()}
-    for part in module.modules():
-        for hook in [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]:
-            owner = getattr(hook, "__self__", None)
-            if owner is not None and id(owner) not in inside:
-                memo[id(owner)] = owner  # a hook of somebody else's object keeps reporting to that object
-    return copy.deepcopy(module, memo)
-
-
-def freeze(module: nn.Module) -> nn.Module:
-    """In eval mode, with no tensor that asks for a gradient."""
-    return module.eval().requires_grad_(False)
-
-
-def refuse(module: nn.Module) -> None:
-    """Raise a `ModuleError` for a module that could leak between tasks, saying what to do instead."""
-    if not isinstance(module, nn.Module):
-        raise ModuleError(f"a backbone is an nn.Module; got {type(module).__name__}.")
-    registered = {id(tensor) for _, tensor in named_tensors(module)}
-    for path, part in module.named_modules():
-        where = f"{path or 'the module'} ({type(part).__name__})"
-        for name, parameter in part._parameters.items():
-            if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
-                raise ModuleError(f"{where} is lazy and {name} has no shape yet: run one batch through it before wrapping.")
-        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and (part.max_norm is not None or part.sparse):
-            which = "max_norm rescales weights in place, even those of learned tasks" if part.max_norm is not None else "sparse gradients cannot be masked"
-            raise ModuleError(f"{where}: {which}. Build it with max_norm=None and sparse=False.")
-        for hook in part._forward_pre_hooks.values():
-            if type(hook).__module__ == "torch.nn.utils.weight_norm":
-                raise ModuleError(
-                    f"{where} uses the old torch.nn.utils.weight_norm, which keeps a weight outside the parameters. "
-                    "Use torch.nn.utils.parametrizations.weight_norm."
-                )
-        for name, tensor in _loose_tensors(vars(part)):
-            if id(tensor) not in registered:
-                raise ModuleError(
-                    f"{where}: attribute {name!r} is a tensor but neither a parameter nor a buffer, so it could leak "
-                    f"between tasks. Use self.register_buffer({name.split('[')[0]!r}, …), or nn.Parameter."
-                )
-
-
-def _loose_tensors(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    registries = ("_parameters", "_buffers", "_modules")
-    pending = [(name, value) for name, value in attributes.items() if name not in registries]
-    while pending:
-        name, value = pending.pop()
-        if isinstance(value, Tensor):
-            yield name, value
-        elif isinstance(value, list | tuple):
-            pending += [(f"{name}[{i}]", item) for i, item in enumerate(value)]
-        elif isinstance(value, dict):
-            pending += [(f"{name}[{key!r}]", item) for key, item in value.items()]
-
-
 def _layout(module: nn.Module, masked: Masked) -> Layout:
     homes: dict[int, list[nn.Module]] = {}
     for part in module.modules():
@@ -373,14 +279,16 @@ def _chosen_by(module: nn.Module, masked: Masked, homes: Mapping[int, list[nn.Mo
             if value.dim() >= 2 and isinstance(home, SHARED_LAYERS)
         }
     if callable(masked):
-        return {name: "chosen by masked=" for name, value in learnable.items() if masked(name, value, homes[id(value)][0])}
+        return {
+            name: "chosen by masked=" for name, value in learnable.items() if masked(name, value, homes[id(value)][0])
+        }
     patterns = [masked] if isinstance(masked, str) else list(masked)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in learnable):
-            raise InputError(f"masked: no parameter that requires a gradient matches {pattern!r}; there are {list(learnable)}.")
-    return {
-        name: f"matches {pattern!r}" for name in learnable for pattern in patterns if fnmatchcase(name, pattern)
-    }
+            raise InputError(
+                f"masked: no parameter that requires a gradient matches {pattern!r}; there are {list(learnable)}."
+            )
+    return {name: f"matches {pattern!r}" for name in learnable for pattern in patterns if fnmatchcase(name, pattern)}
 
 
 def _warn_of_much_owned(module: nn.Module, layout: Layout) -> None:
@@ -392,7 +300,10 @@ def _warn_of_much_owned(module: nn.Module, layout: Layout) -> None:
         log.warning(
             "%.0f %% of the parameters are owned by each task, which makes every task large (the largest is %s, %d "
             "values). Share them with masked=…, for example masked=[..., %r]; layout() lists every tensor.",
-            100 * share, largest, owned[largest], largest,
+            100 * share,
+            largest,
+            owned[largest],
+            largest,
         )
 
 

@@ -19,7 +19,7 @@ def without_autocast(module: nn.Module) -> None:
     """Let the recurrent layers of `module` leave autocast by themselves where they must (writes into `module`)."""
     for part in module.modules():
         if isinstance(part, nn.RNNBase | nn.RNNCellBase):
-            part.forward = functools.partial(_forward, type(part).forward, part)  # type: ignore[method-assign]
+            part.forward = functools.partial(_forward, type(part).forward, part)
 
 
 def _forward(forward: Any, layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -32,18 +32,20 @@ def _forward(forward: Any, layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return forward(layer, *(_cast(value, weight.dtype) for value in args), **cast)
 
 
-def _kind(layer: nn.Module) -> type[nn.Module]:
+def _kind(layer: nn.Module) -> Any:
     return next(kind for kind in type(layer).__mro__ if kind.__module__ == nn.RNNBase.__module__)
 
 
 @functools.cache
-def _has_kernel(kind: type[nn.Module], device: str, dtype: torch.dtype) -> bool:
+def _has_kernel(kind: Any, device: str, dtype: torch.dtype) -> bool:
     try:
         with torch.random.fork_rng(devices=[]), torch.autocast(device, dtype=dtype), torch.enable_grad():
             kind(2, 2).to(device)(torch.zeros(2, 2, device=device))
         return True
     except RuntimeError:
-        log.warning("%s has no %s kernel on this %s: it computes in the type of its weights.", kind.__name__, dtype, device)
+        log.warning(
+            "%s has no %s kernel on this %s: it computes in the type of its weights.", kind.__name__, dtype, device
+        )
         return False
 
 

@@ -17,11 +17,12 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from forgetfree.batches import OURS, Batch, batches, count_batches
+from forgetfree.batches import OURS, Batch, batches, count_batches, tensors_of
 from forgetfree.chance import borrowed, reseed, stream
 from forgetfree.contracts import Data, Inputs, Task
 from forgetfree.errors import InputError, LearningError, TaskError
 from forgetfree.files import digest_of, load_tree, save_tree
+from forgetfree.modules import load_tensors, named_tensors
 
 log = logging.getLogger("forgetfree")
 
@@ -64,16 +65,21 @@ class Recipe:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(f"Recipe({name}=…) is a whole number of at least {least}; got {value!r}.")
+        for name in ("lr", "weight_decay", "momentum", "factor", "min_lr", "clip"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) and not (name == "clip" and value is None):
+                raise InputError(f"Recipe({name}=…) is a number; got {value!r}.")
         if not callable(self.optimizer) and self.optimizer not in OPTIMIZERS:
             raise InputError(
-                f"Recipe(optimizer=…) is one of {list(OPTIMIZERS)} or a function of the parameters; got {self.optimizer!r}."
+                f"Recipe(optimizer=…) is one of {list(OPTIMIZERS)} or a function of the parameters; got "
+                f"{self.optimizer!r}."
             )
         for name in ("lr", "weight_decay", "momentum", "min_lr"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"Recipe({name}=…) is a number of at least 0; got {getattr(self, name)!r}.")
         if not 0 < self.factor < 1:
             raise InputError(f"Recipe(factor=…) shrinks the learning rate, in (0, 1); got {self.factor!r}.")
-        if self.patience is not None and self.patience < 1:
+        if self.patience is not None and (not isinstance(self.patience, int) or self.patience < 1):
             raise InputError(f"Recipe(patience=…) is None or a number of epochs of at least 1; got {self.patience!r}.")
         if self.clip is not None and not self.clip > 0:
             raise InputError(f"Recipe(clip=…) is None or a gradient norm above 0; got {self.clip!r}.")
@@ -87,14 +93,14 @@ class Recipe:
         """The optimizer for one task."""
         if callable(self.optimizer):
             return self.optimizer(parameters)
-        common = {"lr": self.lr, "weight_decay": self.weight_decay}
+        common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         match self.optimizer:
             case "adam":
-                return torch.optim.Adam(parameters, **common)
+                return _fused(torch.optim.Adam, parameters, common)
             case "adamw":
-                return torch.optim.AdamW(parameters, **common)
+                return _fused(torch.optim.AdamW, parameters, common)
             case "sgd":
-                return torch.optim.SGD(parameters, momentum=self.momentum, **common)
+                return _fused(torch.optim.SGD, parameters, common | {"momentum": self.momentum})
             case _:
                 return torch.optim.RMSprop(parameters, momentum=self.momentum, **common)
 
@@ -151,8 +157,11 @@ class Session:
         keep: Callable[[str, Fitted | None], None],
         *,
         lasting: Iterable[str] = (),
+        settings: Mapping[str, Any] | None = None,
     ):
         self.task = task
+        self.settings = dict(settings or {})
+        """What else makes this learning what it is, as plain values: the capacity, say."""
         self.kept = False
         self.open = True
         self.lasting = frozenset(lasting)
@@ -182,16 +191,15 @@ class Session:
         return {
             f"{part}.{name}": tensor.detach().clone()
             for part, trained in self._parts.items()
-            for name, tensor in trained.state_dict().items()
+            for name, tensor in _tensors(trained).items()
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go back to a `state()`."""
         for part, trained in self._parts.items():
             prefix = f"{part}."
-            trained.load_state_dict(
-                {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-            )
+            own = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+            load_tensors(trained, own) if isinstance(trained, nn.Module) else trained.load_state_dict(own)
 
     def train(self, mode: bool = True) -> None:
         """Training or eval mode, as of an nn.Module."""
@@ -219,7 +227,9 @@ class Session:
 
     def _check_open(self) -> None:
         if not self.open:
-            raise LearningError(f"the session of task {self.task.name!r} is over; start another with learner.learning(task).")
+            raise LearningError(
+                f"the session of task {self.task.name!r} is over; start another with learner.learning(task)."
+            )
 
 
 class Turn:
@@ -305,11 +315,33 @@ def fit(
         while not run.complete:
             epoch = len(run.curves)
             reseed(device, seed, position, "epoch", epoch)
-            trained = _epoch(session, recipe, optimizer, loss, around_step, _Watch(progress, task, recipe, epoch, started), stream(seed, position, "order", epoch))
+            trained = _epoch(
+                session,
+                recipe,
+                optimizer,
+                loss,
+                around_step,
+                _Watch(progress, task, recipe, epoch, started),
+                stream(seed, position, "order", epoch),
+            )
             valid, accuracy = evaluate(session, task.valid, recipe) if task.valid is not None else (None, None)
             run.record(trained, valid, accuracy)
             if progress:
-                progress(Progress(task.name, epoch + 1, recipe.epochs, 0, None, trained, valid, accuracy, run.lr, time.monotonic() - started, True))
+                progress(
+                    Progress(
+                        task.name,
+                        epoch + 1,
+                        recipe.epochs,
+                        0,
+                        None,
+                        trained,
+                        valid,
+                        accuracy,
+                        run.lr,
+                        time.monotonic() - started,
+                        True,
+                    )
+                )
     return run.finish()
 
 
@@ -364,8 +396,8 @@ def _epoch(
         amount = float(value.detach())
         if not math.isfinite(amount):
             raise LearningError(
-                f"task {task.name!r}: the loss became {amount} at step {number} of epoch {watch.epoch + 1}. The learner "
-                "is as it was before. Lower the learning rate, clip gradients, or check the inputs for NaN."
+                f"task {task.name!r}: the loss became {amount} at step {number} of epoch {watch.epoch + 1}. The "
+                "learner is as it was before. Lower the learning rate, clip gradients, or check the inputs for NaN."
             )
         (value / recipe.accumulate).backward()  # type: ignore[no-untyped-call]
         total, count, waiting = total + amount * len(batch), count + len(batch), waiting + 1
@@ -382,7 +414,9 @@ def _epoch(
 class _Watch:
     """Tells the progress callback, at most twice a second, how far an epoch has come."""
 
-    def __init__(self, progress: Callable[[Progress], None] | None, task: Task, recipe: Recipe, epoch: int, started: float):
+    def __init__(
+        self, progress: Callable[[Progress], None] | None, task: Task, recipe: Recipe, epoch: int, started: float
+    ):
         self.epoch = epoch
         self._progress, self._task, self._recipe, self._started = progress, task, recipe, started
         self._steps = count_batches(task.train, recipe.batch_size) if progress else None
@@ -394,8 +428,17 @@ class _Watch:
         self._next = now + 0.5
         self._progress(
             Progress(
-                self._task.name, self.epoch + 1, self._recipe.epochs, step, self._steps, loss, None, None,
-                float(optimizer.param_groups[0]["lr"]), now - self._started, False,
+                self._task.name,
+                self.epoch + 1,
+                self._recipe.epochs,
+                step,
+                self._steps,
+                loss,
+                None,
+                None,
+                float(optimizer.param_groups[0]["lr"]),
+                now - self._started,
+                False,
             )
         )
 
@@ -437,7 +480,8 @@ class _Run:
             if not math.isfinite(valid_loss):
                 raise LearningError(
                     f"task {self.session.task.name!r}: the validation loss became {valid_loss} in epoch "
-                    f"{len(self.curves) + 1}. The learner is as it was before. Lower the learning rate, or clip gradients."
+                    f"{len(self.curves) + 1}. The learner is as it was before. Lower the learning rate, or clip "
+                    "gradients."
                 )
             entry["valid_loss"] = valid_loss
             if valid_accuracy is not None:
@@ -452,7 +496,9 @@ class _Run:
     def finish(self) -> Fitted:
         if self.best is not None:
             self.session.restore(self.best)
-            selection = f"epoch {self.best_epoch} of {len(self.curves)}, the best by validation loss ({self.best_loss:.6g})"
+            selection = (
+                f"epoch {self.best_epoch} of {len(self.curves)}, the best by validation loss ({self.best_loss:.6g})"
+            )
         else:
             selection = f"the last epoch ({len(self.curves)}): there was no validation set"
         state = {
@@ -496,13 +542,17 @@ class _Run:
         if different:
             raise InputError(
                 f"{self.path} is the checkpoint of another learning; it differs in "
-                + "; ".join(f"{key}: {saved['identity'].get(key)!r} there, {self.identity[key]!r} here" for key in different)
+                + "; ".join(
+                    f"{key}: {saved['identity'].get(key)!r} there, {self.identity[key]!r} here" for key in different
+                )
                 + ". Nothing was changed: pass another path, or delete the file to start again."
             )
         if saved["circumstances"] != _circumstances():
             log.warning(
                 "%s was written under other circumstances (%s there, %s here): the result may differ in its last bits.",
-                self.path, saved["circumstances"], _circumstances(),
+                self.path,
+                saved["circumstances"],
+                _circumstances(),
             )
         self.session.restore(saved["state"])
         if saved["optimizer"] is not None:
@@ -512,31 +562,51 @@ class _Run:
         log.info("task %r: goes on after epoch %d, from %s.", self.session.task.name, len(self.curves), self.path)
 
 
+def _tensors(part: Trainable) -> Mapping[str, Tensor]:
+    """The live tensors of a part; of a module also the buffers that its state dict leaves out."""
+    return dict(named_tensors(part)) if isinstance(part, nn.Module) else part.state_dict()
+
+
+def _fused(kind: Any, parameters: list[nn.Parameter], settings: dict[str, Any]) -> torch.optim.Optimizer:
+    """The optimizer as one kernel, five times faster on a CPU, where the device and the types allow it."""
+    try:
+        return kind(parameters, fused=True, **settings)  # type: ignore[no-any-return]
+    except RuntimeError:
+        return kind(parameters, **settings)  # type: ignore[no-any-return]
+
+
 def _carry(session: Session, optimizer: torch.optim.Optimizer, carried: Mapping[str, dict[str, Any]]) -> None:
     for name, parameter in session.named_parameters().items():
         if name in session.lasting and name in carried:
             optimizer.state[parameter] = {
-                key: value.detach().clone() if isinstance(value, Tensor) else value for key, value in carried[name].items()
+                key: value.detach().clone() if isinstance(value, Tensor) else value
+                for key, value in carried[name].items()
             }
 
 
 def _identity(session: Session, recipe: Recipe, seed: int, position: int) -> dict[str, Any]:
     """What must be equal for a checkpoint to be of this very learning."""
     task = session.task
-    labels = {
-        part: digest_of({"labels": data[1]}) if isinstance(data, tuple | list) else type(data).__name__
-        for part, data in (("train", task.train), ("valid", task.valid))
-        if data is not None
-    }
     return {
         "task": task.name,
         "classes": list(task.classes),
+        "outputs": task.width,
+        "loss": _plain(task.loss),
+        "train": _fingerprint(task.train),
+        "valid": _fingerprint(task.valid) if task.valid is not None else None,
         "seed": seed,
         "position": position,
-        "recipe": recipe.described(),
-        "labels": labels,
+        **session.settings,
+        **{f"recipe.{name}": value for name, value in recipe.described().items()},
         "start": digest_of(session.state()),
     }
+
+
+def _fingerprint(data: Data) -> str:
+    """A digest of tensors; of a Dataset, which may be too large to read twice, only its type."""
+    if not isinstance(data, tuple | list):
+        return type(data).__name__
+    return digest_of({"labels": data[1]} | {str(i): value for i, value in enumerate(tensors_of(data[0]))})
 
 
 def _circumstances() -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The laboratory: benchmarks, protocols, records and reports around the core, which never imports it."""

@@ -1,0 +1,194 @@
+"""Lessons: what all task-incremental methods do alike. One task at a time, a head for each, answers by name.
+
+A method owns the weights and says what a task sees of them; the lessons keep the rest: whose turn it is, the heads,
+what is learned, the cached answers.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from forgetfree.answering import Answers
+from forgetfree.batches import Batch, check_data, convert, explained, first_batch, signature
+from forgetfree.chance import borrowed, reseed
+from forgetfree.contracts import Inputs, Learned, Task
+from forgetfree.errors import InputError, TaskError
+from forgetfree.heads import HeadFactory, TaskHeads, Whole
+from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit
+
+log = logging.getLogger("forgetfree")
+
+ProgressCallback = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where weights live and of which floating-point type they are (None where there are several)."""
+
+    device: torch.device
+    dtype: torch.dtype | None
+
+    @classmethod
+    def of(cls, tensors: Iterable[Tensor]) -> "Place":
+        floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+        kinds = {tensor.dtype for tensor in floating}
+        return cls(floating[0].device, kinds.pop() if len(kinds) == 1 else None)
+
+    def admit(self, inputs: Inputs) -> Inputs:
+        """Inputs on this device and, where they are floating-point numbers, of this type."""
+
+        def move(value: Tensor) -> Tensor:
+            if not isinstance(value, Tensor):
+                raise InputError(f"inputs are a tensor, a tuple or a dict of tensors; got a {type(value).__name__}.")
+            return value.to(self.device, self.dtype if value.is_floating_point() else None)
+
+        return convert(inputs, move)
+
+
+class Lessons:
+    """The record of what is learned, and the way in (`turn`, `session`) and out (`predict`)."""
+
+    def __init__(
+        self,
+        backbone: Callable[[str], nn.Module],
+        place: Callable[[], Place],
+        *,
+        recipe: Recipe | None,
+        heads: HeadFactory | None,
+        seed: int,
+        cache_bytes: int,
+    ):
+        self.recipe = recipe or Recipe()
+        self.seed = seed
+        self.heads = TaskHeads(heads)
+        self.learned: Mapping[str, Learned] = {}
+        self._optimizer: Mapping[str, dict[str, Any]] = {}
+        self._backbone = backbone
+        self._place = place
+        self._turn = Turn()
+        self._answers = Answers(self._whole, cache_bytes)
+
+    @property
+    def tasks(self) -> Mapping[str, Learned]:
+        return MappingProxyType(dict(self.learned))
+
+    @contextmanager
+    def turn(self, task: Task) -> Iterator[None]:
+        """Wait until no other task is being learned; refuse a task that cannot be; borrow the random state."""
+        check_data(task)
+        with self._turn.taken_for(task.name), borrowed(self._place().device):
+            if task.name in self.learned:
+                raise TaskError(f"task {task.name!r} is learned already; learned tasks are {list(self.learned)}.")
+            yield
+
+    @contextmanager
+    def session(
+        self,
+        task: Task,
+        parts: Mapping[str, Trainable],
+        features: Callable[[Inputs], Any],
+        keep: Callable[[], None],
+        *,
+        holders: tuple[object, ...],
+        lasting: Iterable[str] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> Iterator[Session]:
+        """Learn `task` with its own new head on `features`; `keep` stores what the method's parts have learned.
+
+        `holders` are the objects `keep` writes to: all of them change or, on an error, none. `settings` tell one
+        learning from another, so that a checkpoint goes on only where it began.
+        """
+        place, position = self._place(), len(self.learned)
+        sample = place.admit(first_batch(task, 2, self.recipe.loader).inputs)
+        seen = signature(sample)
+        head = self._new_head(task, parts, features, sample)
+
+        def answer(inputs: Inputs) -> Tensor:
+            admitted = place.admit(inputs)
+            with explained(admitted, seen, task.name):
+                return cast(Tensor, head(features(admitted)))
+
+        def keep_all(selection: str, fitted: Fitted | None) -> None:
+            with torch.no_grad(), all_or_nothing(self, self.heads, *holders):
+                keep()
+                self.heads.keep(task.name, head)
+                self._optimizer = fitted.optimizer if fitted else {}
+                curves = fitted.curves if fitted else ()
+                threads = torch.get_num_threads()
+                learned = Learned(task.name, task.classes, task.width, position, seen, threads, selection, curves)
+                self.learned = {**self.learned, task.name: learned}
+
+        session = Session(task, {**parts, "head": head}, answer, keep_all, lasting=lasting, settings=settings)
+        reseed(place.device, self.seed, position, "session")
+        try:
+            yield session
+        finally:
+            session.open = False
+        if not session.kept:
+            log.info("task %r was left without keep(): everything is as it was before.", task.name)
+
+    def fit(
+        self,
+        session: Session,
+        *,
+        checkpoint: Path | str | None,
+        progress: ProgressCallback | None,
+        loss: Callable[[Batch], Tensor] | None = None,
+        around_step: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        """Train the session by the recipe and keep its best state."""
+        fitted = fit(
+            session,
+            self.recipe,
+            seed=self.seed,
+            position=len(self.learned),
+            device=self._place().device,
+            loss=loss,
+            around_step=around_step,
+            carried=self._optimizer,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+        session.keep(fitted.selection, fitted)
+
+    def predict(self, inputs: Inputs, task: str) -> Tensor:
+        """The answer of a learned task: eval mode, no gradient, in the type of the weights."""
+        if task not in self.learned:
+            raise TaskError(f"no task {task!r} is learned; learned tasks are {list(self.learned)}.")
+        admitted = self._place().admit(inputs)
+        with explained(admitted, self.learned[task].inputs, task):
+            return self._answers(task, admitted)
+
+    def forget_answers(self) -> None:
+        """Drop the cached modules: for methods whose old answers change when a new task is learned."""
+        self._answers.clear()
+
+    @contextmanager
+    def moved(self, device: torch.device | str) -> Iterator[None]:
+        """Move the heads; the method moves its weights inside."""
+        with self._turn.taken_for("moving to another device"):
+            yield
+            self.heads.to(device)
+            self._answers.clear()
+
+    def _new_head(
+        self, task: Task, parts: Mapping[str, Trainable], features: Callable[[Inputs], Any], sample: Inputs
+    ) -> nn.Module:
+        for part in parts.values():
+            part.train(False)  # a look at the features leaves no trace in norms and counters
+        with torch.no_grad(), explained(sample, None, task.name):
+            width = features(sample)
+        for part in parts.values():
+            part.train(True)
+        reseed(self._place().device, self.seed, len(self.learned), "head")
+        return self.heads.new(task, width)
+
+    def _whole(self, name: str) -> nn.Module:
+        return Whole(self._backbone(name), self.heads.kept[name]).eval()

@@ -1,0 +1,97 @@
+"""Finetune: train on, task after task, with nothing to protect the old ones. The floor every method must beat."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from forgetfree.contracts import Inputs, Learned, Memory, Task
+from forgetfree.heads import HeadFactory
+from forgetfree.lessons import Lessons, Place
+from forgetfree.modules import as_call, copy_module, freeze, named_tensors, refuse
+from forgetfree.tickets import Ticket
+from forgetfree.training import Progress, Recipe, Session
+
+
+class Finetune:
+    """One network, one head per task; every task moves all weights, so earlier ones are forgotten."""
+
+    scenario: Literal["til"] = "til"
+    forget_free = False
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        recipe: Recipe | None = None,
+        heads: HeadFactory | None = None,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        cache_bytes: int = 1 << 30,
+    ):
+        refuse(backbone)
+        self.backbone = _clone(backbone).to(device)
+        self._lessons = Lessons(
+            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
+        )
+
+    def learn(
+        self,
+        task: Task,
+        checkpoint: Path | str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """Learn one more task. `checkpoint` is a file that lets a killed `learn` go on, to the same bits."""
+        with self.learning(task) as session:
+            self._lessons.fit(session, checkpoint=checkpoint, progress=progress)
+
+    @contextmanager
+    def learning(self, task: Task) -> Iterator[Session]:
+        """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
+        with self._lessons.turn(task):
+            trained = _clone(self.backbone)
+
+            def features(inputs: Inputs) -> Any:
+                args, kwargs = as_call(inputs)
+                return trained(*args, **kwargs)
+
+            def keep() -> None:
+                self.backbone = _clone(trained)
+                self._lessons.forget_answers()
+
+            lasting = [f"network.{name}" for name, _ in trained.named_parameters()]
+            parts = {"network": trained}
+            with self._lessons.session(task, parts, features, keep, holders=(self,), lasting=lasting) as session:
+                yield session
+
+    def predict(self, inputs: Inputs, task: str) -> Tensor:
+        """Scores per class of `task`, by the weights as they are now."""
+        return self._lessons.predict(inputs, task)
+
+    def memory(self) -> Memory:
+        shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
+        tickets = {name: Ticket({}) for name in self.tasks}
+        return Memory(shared, {}, {}, tickets, self._lessons.heads.tensors())
+
+    @property
+    def tasks(self) -> Mapping[str, Learned]:
+        """What was learned, by name, in order."""
+        return self._lessons.tasks
+
+    def to(self, device: torch.device | str) -> "Finetune":
+        with self._lessons.moved(device):
+            self.backbone = _clone(self.backbone).to(device)
+        return self
+
+    def _answer(self, _: str) -> nn.Module:
+        return freeze(_clone(self.backbone))
+
+    def _place(self) -> Place:
+        return Place.of(self.backbone.parameters())
+
+
+def _clone(module: nn.Module) -> nn.Module:
+    return copy_module(module, lambda _, tensor: tensor.detach().clone())
