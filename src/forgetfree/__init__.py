@@ -1,7 +1,7 @@
 """forgetfree: any PyTorch module learns task after task and never forgets."""
 
 from forgetfree.contracts import Data, Learned, Learner, Memory, Task
-from forgetfree.errors import FileError, ForgetfreeError, InputError, LearningError, ModuleError, TaskError
+from forgetfree.errors import DataError, FileError, ForgetfreeError, InputError, LearningError, ModuleError, TaskError
 from forgetfree.heads import linear_head, linear_head_without_bias
 from forgetfree.methods import METHODS, WSN
 from forgetfree.network import SharedNetwork
@@ -13,6 +13,7 @@ __all__ = [
     "METHODS",
     "WSN",
     "Data",
+    "DataError",
     "FileError",
     "ForgetfreeError",
     "InputError",

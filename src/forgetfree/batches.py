@@ -3,7 +3,7 @@
 A last batch of one joins the batch before it: batch norm cannot learn from a single sample.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +59,7 @@ def count_batches(data: Data, size: int) -> int | None:
 def check_data(task: Task) -> None:
     """Refuse what can be seen to be wrong without reading a Dataset."""
     for part, data in (("train", task.train), ("valid", task.valid)):
-        if data is None:
+        if data is None and part == "valid":
             continue
         if _length(data) == 0:
             raise InputError(f"task {task.name!r} is empty: its {part} data has no sample.")
@@ -82,6 +82,8 @@ def check_data(task: Task) -> None:
                 f"task {task.name!r}: {part} data is a pair (inputs, labels) of tensors, or a torch Dataset; got "
                 f"{type(data).__name__}."
             )
+        elif _length(data) is None and not isinstance(data, IterableDataset):
+            raise InputError(f"task {task.name!r}: its {part} Dataset has no length; give it __len__.")
 
 
 def check_labels(task: Task, batch: Batch) -> None:
@@ -184,7 +186,8 @@ def _raw_batches(data: Data, size: int, order: torch.Generator | None, loader: M
 
 
 def _pick(tensor: Tensor, at: slice | Tensor) -> Tensor:
-    return tensor[at if isinstance(at, slice) else at.to(tensor.device)]
+    # always a copy: a module may write to its inputs
+    return tensor[at].clone() if isinstance(at, slice) else tensor[at.to(tensor.device)]
 
 
 def _cut(length: int, size: int) -> list[tuple[int, int]]:
@@ -239,10 +242,10 @@ def _is_batch(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0
 
 
-def _length(data: Data) -> int | None:
+def _length(data: Data | None) -> int | None:
     if isinstance(data, tuple | list):
         return len(data[1]) if len(data) == 2 and _is_batch(data[1]) else None
-    return len(data) if hasattr(data, "__len__") and not isinstance(data, IterableDataset) else None
+    return len(data) if isinstance(data, Sized) and not isinstance(data, IterableDataset) else None
 
 
 def _short(classes: tuple[int | str, ...]) -> str:

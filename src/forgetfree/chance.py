@@ -7,11 +7,14 @@ remembered, so an epoch can be started again without a saved random state.
 import hashlib
 import json
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+_BORROWER = threading.RLock()
 
 
 def derive(seed: int, *words: int | str) -> int:
@@ -37,12 +40,16 @@ def reseed(device: torch.device, seed: int, *words: int | str) -> None:
 
 @contextmanager
 def borrowed(device: torch.device) -> Iterator[None]:
-    """Give the global random state back, on leaving, exactly as it was."""
-    python, legacy = random.getstate(), np.random.get_state()
-    devices = [] if device.type == "cpu" else [device]
-    try:
-        with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)
+    """Give the global random state back, on leaving, exactly as it was.
+
+    There is one such state in a process, so one thread at a time may borrow it; others wait.
+    """
+    with _BORROWER:
+        python, legacy = random.getstate(), np.random.get_state()
+        devices = [] if device.type == "cpu" else [device]
+        try:
+            with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
+                yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -124,6 +125,11 @@ class Learner(Protocol):
 
     @property
     def tasks(self) -> Mapping[str, Learned]: ...
-    def learn(self, task: Task) -> None: ...
+    def learn(
+        self,
+        task: Task,
+        checkpoint: Path | str | None = None,
+        progress: Callable[[Any], None] | None = None,
+    ) -> None: ...
     def predict(self, inputs: Inputs, task: str) -> Tensor: ...
     def memory(self) -> Memory: ...

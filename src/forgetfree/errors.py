@@ -26,3 +26,7 @@ class LearningError(ForgetfreeError, RuntimeError):
 
 class FileError(ForgetfreeError, OSError):
     """A file that cannot be written, or that is not what it should be."""
+
+
+class DataError(ForgetfreeError, OSError):
+    """A data set that is not there, cannot be downloaded, or is not what its authors published."""

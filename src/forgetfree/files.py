@@ -30,9 +30,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
         _sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         if partial.is_file():
             partial.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise FileError(
             f"cannot write {path} ({len(content) / 1e6:.1f} MB): {error.strerror or error}. "
             + ("What was there before is untouched." if path.is_file() else "Nothing was written.")

@@ -1,6 +1,5 @@
 """Heads: from features to the answers of one task. Each task has its own; a learned one is no parameter of anybody."""
 
-import copy
 from collections.abc import Callable, Mapping
 
 import torch
@@ -22,6 +21,10 @@ def linear_head(features: int, task: Task) -> nn.Module:
 def linear_head_without_bias(features: int, task: Task) -> nn.Module:
     """A linear layer without bias, as in the paper's experiments."""
     return nn.Linear(features, task.width, bias=False)
+
+
+HEADS: dict[str, HeadFactory] = {"linear": linear_head, "linear_without_bias": linear_head_without_bias}
+"""Heads by name, for configurations."""
 
 
 class TaskHeads:
@@ -50,7 +53,7 @@ class TaskHeads:
             )
         made = factory(features.shape[-1], task)
         refuse(made)
-        return copy.deepcopy(made).to(features.device, features.dtype)
+        return copy_module(made, lambda _, tensor: tensor.detach().clone()).to(features.device, features.dtype)
 
     def keep(self, name: str, head: nn.Module) -> None:
         """Store the head as it stands, in tensors that no optimizer has seen."""

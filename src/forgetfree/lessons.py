@@ -21,6 +21,7 @@ from forgetfree.chance import borrowed, reseed
 from forgetfree.contracts import Inputs, Learned, Task
 from forgetfree.errors import InputError, TaskError
 from forgetfree.heads import HeadFactory, TaskHeads, Whole
+from forgetfree.modules import copy_module
 from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit
 
 log = logging.getLogger("forgetfree")
@@ -49,7 +50,7 @@ class Place:
                 raise InputError(f"inputs are a tensor, a tuple or a dict of tensors; got a {type(value).__name__}.")
             return value.to(self.device, self.dtype if value.is_floating_point() else None)
 
-        return convert(inputs, move)
+        return convert(inputs, move) if isinstance(inputs, tuple | list | dict) else move(inputs)
 
 
 class Lessons:
@@ -83,7 +84,7 @@ class Lessons:
     def turn(self, task: Task) -> Iterator[None]:
         """Wait until no other task is being learned; refuse a task that cannot be; borrow the random state."""
         check_data(task)
-        with self._turn.taken_for(task.name), borrowed(self._place().device):
+        with borrowed(self._place().device), self._turn.taken_for(task.name):
             if task.name in self.learned:
                 raise TaskError(f"task {task.name!r} is learned already; learned tasks are {list(self.learned)}.")
             yield
@@ -183,7 +184,8 @@ class Lessons:
     ) -> nn.Module:
         for part in parts.values():
             part.train(False)  # a look at the features leaves no trace in norms and counters
-        with torch.no_grad(), explained(sample, None, task.name):
+        plain = torch.autocast(self._place().device.type, enabled=False)  # the head is of the type of the weights
+        with torch.no_grad(), plain, explained(sample, None, task.name):
             width = features(sample)
         for part in parts.values():
             part.train(True)
@@ -191,4 +193,5 @@ class Lessons:
         return self.heads.new(task, width)
 
     def _whole(self, name: str) -> nn.Module:
-        return Whole(self._backbone(name), self.heads.kept[name]).eval()
+        head = copy_module(self.heads.kept[name], lambda _, tensor: tensor.clone())  # a head may write to itself too
+        return Whole(self._backbone(name), head).eval()

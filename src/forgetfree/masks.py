@@ -103,15 +103,11 @@ class _StraightThrough(torch.autograd.Function):
     """Forward: the indicator of the top fraction. Backward: as if the mask were |s| (or s)."""
 
     @staticmethod
-    def forward(scores: Tensor, fraction: float, by: Rank) -> Tensor:
-        ranks = scores.abs() if by == "magnitude" else scores
-        return select(ranks, kept_count(scores.numel(), fraction)).to(scores.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float, Rank], output: Tensor) -> None:
-        scores, _, by = inputs
+    def forward(ctx: Any, scores: Tensor, fraction: float, by: Rank) -> Tensor:
         ctx.by = by
         ctx.save_for_backward(scores)
+        ranks = scores.abs() if by == "magnitude" else scores
+        return select(ranks, kept_count(scores.numel(), fraction)).to(scores.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -120,11 +116,8 @@ class _StraightThrough(torch.autograd.Function):
             return gradient, None, None
         (scores,) = ctx.saved_tensors
         # adding +0 turns -0 into +0, so that sign(0) = +1: a zero score can still grow
-        return (
-            gradient * torch.copysign(torch.ones((), dtype=scores.dtype, device=scores.device), scores + 0.0),
-            None,
-            None,
-        )
+        one = torch.ones((), dtype=scores.dtype, device=scores.device)
+        return gradient * torch.copysign(one, scores + 0.0), None, None
 
 
 def _kth_smallest(values: Tensor, k: int) -> Tensor:
@@ -136,7 +129,8 @@ def _kth_smallest(values: Tensor, k: int) -> Tensor:
 
 
 def _refuse_nan(ranks: Tensor) -> None:
-    if bool(ranks.isnan().any()):
+    # one pass over good scores: a sum without NaN has no NaN in it (infinities of both signs are looked at again)
+    if bool(ranks.sum().isnan()) and bool(ranks.isnan().any()):
         raise InputError("a weight score is NaN: learning diverged. Lower the learning rate, or clip gradients.")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import is_lazy
 
 from forgetfree.contracts import Inputs
 from forgetfree.errors import ModuleError
@@ -26,10 +26,10 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def load_tensors(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Write `state` into the tensors of `module`, in place; a buffer that changed its shape is replaced."""
+    """Write `state` into the tensors of `module`, in place; a buffer of another shape or type is replaced."""
     with torch.no_grad():
         for name, tensor in list(named_tensors(module)):
-            if tensor.shape == state[name].shape:
+            if (tensor.shape, tensor.dtype) == (state[name].shape, state[name].dtype):
                 tensor.copy_(state[name])
             else:
                 path, _, leaf = name.rpartition(".")
@@ -49,11 +49,36 @@ def copy_module(module: nn.Module, tensor_for: Callable[[str, Tensor], Tensor]) 
         memo[id(old)] = new
     inside = {id(part) for part in module.modules()}
     for part in module.modules():
-        for hook in [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]:
-            owner = getattr(hook, "__self__", None)
-            if owner is not None and id(owner) not in inside:
-                memo[id(owner)] = owner  # a hook of somebody else's object keeps reporting to that object
-    return copy.deepcopy(module, memo)
+        for hooks in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks):
+            for hook in hooks.values():
+                owner = getattr(hook, "__self__", hook)
+                if id(owner) not in inside:
+                    memo[id(owner)] = owner  # a hook of somebody else's object keeps reporting to that object
+    try:
+        return copy.deepcopy(module, memo)
+    except TypeError as error:
+        raise ModuleError(
+            f"a task works in a copy of the module, and {type(module).__name__} cannot be copied: {error}. Keep that "
+            "object outside the module, or give the class a __deepcopy__."
+        ) from error
+
+
+def clone(module: nn.Module) -> nn.Module:
+    """The same module with tensors of its own."""
+    return copy_module(module, lambda _, tensor: tensor.detach().clone())
+
+
+def reset(module: nn.Module) -> None:
+    """Draw all weights anew, each layer by its own `reset_parameters`."""
+    for part in module.modules():
+        draw = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
+        if callable(draw):
+            draw()
+        elif any(parameter.requires_grad for parameter in part.parameters(recurse=False)):
+            raise ModuleError(
+                f"{type(part).__name__} holds parameters but has no reset_parameters(), so a fresh network cannot be "
+                "drawn. Give it one."
+            )
 
 
 def freeze(module: nn.Module) -> nn.Module:
@@ -66,10 +91,11 @@ def refuse(module: nn.Module) -> None:
     if not isinstance(module, nn.Module):
         raise ModuleError(f"a backbone is an nn.Module; got {type(module).__name__}.")
     registered = {id(tensor) for _, tensor in named_tensors(module)}
+    inside = {id(part) for part in module.modules()}
     for path, part in module.named_modules():
         where = f"{path or 'the module'} ({type(part).__name__})"
-        for name, parameter in part._parameters.items():
-            if isinstance(parameter, UninitializedParameter):
+        for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
+            if is_lazy(tensor):
                 raise ModuleError(
                     f"{where} is lazy and {name} has no shape yet: run one batch through it before wrapping."
                 )
@@ -86,22 +112,35 @@ def refuse(module: nn.Module) -> None:
                     f"{where} uses the old torch.nn.utils.weight_norm, which keeps a weight outside the parameters. "
                     "Use torch.nn.utils.parametrizations.weight_norm."
                 )
-        for name, tensor in _loose_tensors(vars(part)):
-            if id(tensor) not in registered:
+        for name, loose in _loose(part):
+            if isinstance(loose, nn.Module):
+                if id(loose) not in inside and next(named_tensors(loose), None):
+                    raise ModuleError(
+                        f"{where}: attribute {name!r} is a module that is not registered, so its tensors are neither "
+                        "parameters nor buffers and could leak between tasks. Use nn.ModuleList or nn.ModuleDict."
+                    )
+            elif id(loose) not in registered:
                 raise ModuleError(
                     f"{where}: attribute {name!r} is a tensor but neither a parameter nor a buffer, so it could leak "
                     f"between tasks. Use self.register_buffer({name.split('[')[0]!r}, …), or nn.Parameter."
                 )
+            elif not isinstance(part, nn.RNNBase):  # which looks its list of weights up anew in every call
+                raise ModuleError(
+                    f"{where}: attribute {name!r} is a second way to a parameter or buffer, and a task's own values "
+                    "would not reach it. Look the tensor up under its own name where it is used."
+                )
 
 
-def _loose_tensors(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def _loose(part: nn.Module) -> Iterator[tuple[str, Tensor | nn.Module]]:
+    """Tensors and modules among the plain attributes, also inside lists, tuples and dicts."""
     registries = ("_parameters", "_buffers", "_modules")
-    pending = [(name, value) for name, value in attributes.items() if name not in registries]
+    pending = [(name, value) for name, value in vars(part).items() if name not in registries]
+    met = set()
     while pending:
         name, value = pending.pop()
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor | nn.Module):
             yield name, value
-        elif isinstance(value, list | tuple):
-            pending += [(f"{name}[{i}]", item) for i, item in enumerate(value)]
-        elif isinstance(value, dict):
-            pending += [(f"{name}[{key!r}]", item) for key, item in value.items()]
+        elif isinstance(value, list | tuple | dict) and id(value) not in met:
+            met.add(id(value))
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            pending += [(f"{name}[{key!r}]", item) for key, item in items]

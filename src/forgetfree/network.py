@@ -158,7 +158,8 @@ class SharedNetwork:
 
         def tensor_for(tensor: str, old: Tensor) -> Tensor:
             if tensor in ticket.masks:
-                return kept.weights[tensor] * ticket.mask(tensor, old.device)
+                # not a product: zero times a free weight has that weight's sign, which a later task may turn
+                return kept.weights[tensor].where(ticket.mask(tensor, old.device), 0)
             return (ticket.own.get(tensor, old)).detach().clone()
 
         return freeze(copy_module(self._template, tensor_for))
@@ -180,11 +181,14 @@ class LentNetwork:
     """The network while one task learns: free weights and the task's own tensors may move, nothing else can."""
 
     def __init__(self, template: nn.Module, kept: Kept, own: Mapping[str, Tensor], fixed: Mapping[str, Tensor]):
-        self._module = copy_module(template, lambda _, tensor: tensor)  # functional_call writes into its module
+        # the module holds no values but those lent: what goes around them fails instead of leaking
+        self._module = copy_module(template, lambda _, tensor: torch.empty_like(tensor, device="meta"))
         without_autocast(self._module)
         trainable = dict(template.named_parameters())
-        self._kept, self._used, self._fixed = kept.weights, kept.used, fixed
+        self._kept, self._used = kept.weights, kept.used
+        self._fixed = {name: value.clone() for name, value in fixed.items()}
         self._any_used = bool(kept.tickets)
+        self._ran = False
         self._free = {name: nn.Parameter(value.detach().clone()) for name, value in kept.weights.items()}
         self._own = {
             name: nn.Parameter(value.clone()) if name in trainable else value.clone() for name, value in own.items()
@@ -202,11 +206,28 @@ class LentNetwork:
             lent[name] = value if learning else value.clone()
         args, kwargs = as_call(inputs)
         features = functional_call(self._module, lent, args, kwargs)
+        for name, value in self._fixed.items():
+            if lent[name] is not value or value._version:
+                raise ModuleError(
+                    f"{name} asks for no gradient, so it is fixed for all tasks, but the module writes to it. Make it "
+                    "a buffer (self.register_buffer): then every task has its own."
+                )
         if learning:
+            self._refuse_late(lent)
             for name, value in self._own.items():
                 if not isinstance(value, nn.Parameter):
                     self._own[name] = lent[name].detach()  # a module may have assigned a new tensor
         return features
+
+    def _refuse_late(self, lent: Mapping[str, Tensor]) -> None:
+        """Refuse a module that makes its buffers as it goes: nobody would own them."""
+        late = [] if self._ran else [name for name, _ in named_tensors(self._module) if name not in lent]
+        if late:
+            raise ModuleError(
+                f"{', '.join(late)}: made by the module in its first call, so no task could own it. Register it with "
+                "its values before wrapping, or run one batch through the module first."
+            )
+        self._ran = True
 
     def _shared(self, name: str) -> Tensor:
         if not self._any_used:
@@ -232,10 +253,10 @@ class LentNetwork:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             for name, value in (self._free | self._own).items():
-                if value.shape == state[name].shape:
+                if (value.shape, value.dtype) == (state[name].shape, state[name].dtype):
                     value.copy_(state[name])  # in place: the optimizer holds this very tensor
                 else:
-                    self._own[name] = state[name].to(value.device)  # a buffer that grew
+                    self._own[name] = state[name].to(value.device)  # a buffer that grew, or changed its type
 
     def train(self, mode: bool = True) -> None:
         self._module.train(mode)
@@ -318,4 +339,4 @@ def _copy(tensor: Tensor, device: torch.device | str | None) -> Tensor:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
+    return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.equal(one, other)

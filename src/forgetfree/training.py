@@ -100,7 +100,8 @@ class Recipe:
             case "adamw":
                 return _fused(torch.optim.AdamW, parameters, common)
             case "sgd":
-                return _fused(torch.optim.SGD, parameters, common | {"momentum": self.momentum})
+                # not fused: that kernel wants momentum for all parameters or none, and new ones join carried ones
+                return torch.optim.SGD(parameters, momentum=self.momentum, **common)
             case _:
                 return torch.optim.RMSprop(parameters, momentum=self.momentum, **common)
 
@@ -248,8 +249,8 @@ class Turn:
         if owner and owner[0] == threading.get_ident():
             raise TaskError(f"cannot start {task!r}: task {owner[1]!r} is still being learned here.")
         with self._lock:
-            self._owner = (threading.get_ident(), task)
             try:
+                self._owner = (threading.get_ident(), task)
                 yield
             finally:
                 self._owner = None
@@ -349,7 +350,8 @@ def evaluate(session: Session, data: Data, recipe: Recipe) -> tuple[float, float
     """Mean loss over `data`, and accuracy where the task classifies; in eval mode, leaving no trace."""
     task, total, right, count = session.task, 0.0, 0, 0
     session.train(False)
-    with torch.no_grad():
+    device = session.parameters()[0].device.type
+    with torch.no_grad(), torch.autocast(device, enabled=False):
         for batch in batches(task, data, recipe.eval_batch_size, loader=recipe.loader):
             outputs = session(batch.inputs)
             total += float(task_loss(task, outputs, batch.labels)) * len(batch)

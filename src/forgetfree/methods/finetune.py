@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from forgetfree.contracts import Inputs, Learned, Memory, Task
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place
-from forgetfree.modules import as_call, copy_module, freeze, named_tensors, refuse
+from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse
 from forgetfree.tickets import Ticket
 from forgetfree.training import Progress, Recipe, Session
 
@@ -33,7 +33,7 @@ class Finetune:
         cache_bytes: int = 1 << 30,
     ):
         refuse(backbone)
-        self.backbone = _clone(backbone).to(device)
+        self.backbone = clone(backbone).to(device)
         self._lessons = Lessons(
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
@@ -52,14 +52,14 @@ class Finetune:
     def learning(self, task: Task) -> Iterator[Session]:
         """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
         with self._lessons.turn(task):
-            trained = _clone(self.backbone)
+            trained = clone(self.backbone)
 
             def features(inputs: Inputs) -> Any:
                 args, kwargs = as_call(inputs)
                 return trained(*args, **kwargs)
 
             def keep() -> None:
-                self.backbone = _clone(trained)
+                self.backbone = clone(trained)
                 self._lessons.forget_answers()
 
             lasting = [f"network.{name}" for name, _ in trained.named_parameters()]
@@ -83,15 +83,11 @@ class Finetune:
 
     def to(self, device: torch.device | str) -> "Finetune":
         with self._lessons.moved(device):
-            self.backbone = _clone(self.backbone).to(device)
+            self.backbone = clone(self.backbone).to(device)
         return self
 
     def _answer(self, _: str) -> nn.Module:
-        return freeze(_clone(self.backbone))
+        return freeze(clone(self.backbone))
 
     def _place(self) -> Place:
         return Place.of(self.backbone.parameters())
-
-
-def _clone(module: nn.Module) -> nn.Module:
-    return copy_module(module, lambda _, tensor: tensor.detach().clone())

@@ -1,7 +1,12 @@
-"""A benchmark is a stream of tasks to learn, and their tests, held apart so that no learner can see them."""
+"""A benchmark is a stream of tasks to learn, and their tests, held apart so that no learner can see them.
 
-from collections.abc import Iterator, Mapping
+Images are held once, as they are stored; a task's inputs are made from them when the task is asked for, and not held:
+ten permuted copies of MNIST would be two gigabytes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -9,6 +14,8 @@ from torch import Tensor
 from forgetfree.chance import stream
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
+
+Notes = Mapping[str, str | int | float | bool]
 
 
 @dataclass(frozen=True)
@@ -29,59 +36,118 @@ class Benchmark:
     """Tasks in the order they are learned, one test for each, and what a reader of its numbers must know."""
 
     name: str
-    tasks: tuple[Task, ...]
+    tasks: Sequence[Task]
     tests: Mapping[str, Exam]
-    notes: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    notes: Notes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [task.name for task in self.tasks]
-        if list(self.tests) != names:
-            raise InputError(f"benchmark {self.name!r}: tests are for {list(self.tests)}, tasks are {names}.")
+        tasks = self.tasks
+        names = tasks.names if isinstance(tasks, TasksOnDemand) else tuple(task.name for task in tasks)
+        if names != self.names:
+            raise InputError(f"benchmark {self.name!r}: tests are for {self.names}, tasks are {names}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks in their order, without making a task."""
+        return tuple(self.tests)
+
+
+class TasksOnDemand(Sequence[Task]):
+    """Tasks by position, each made anew, and the same, whenever it is asked for."""
+
+    def __init__(self, names: Sequence[str], make: Callable[[int], Task]) -> None:
+        self.names, self._make = tuple(names), make
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, at: int) -> Task: ...
+    @overload
+    def __getitem__(self, at: slice) -> "TasksOnDemand": ...
+    def __getitem__(self, at: int | slice) -> "Task | TasksOnDemand":
+        positions = range(len(self))[at]  # as a tuple would: from the end, and an IndexError beyond it
+        if isinstance(positions, int):
+            return self._make(positions)
+        return TasksOnDemand(self.names[at], lambda t: self._make(positions[t]))
+
+
+class ExamsOnDemand(Mapping[str, Exam]):
+    """Tests by the name of their task, each made anew, and the same, whenever it is asked for."""
+
+    def __init__(self, names: Sequence[str], make: Callable[[int], Exam]) -> None:
+        self._positions, self._make = {name: t for t, name in enumerate(names)}, make
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._positions)
+
+    def __getitem__(self, name: str) -> Exam:
+        return self._make(self._positions[name])
+
+
+def _as_stored(images: Tensor) -> Tensor:
+    return images
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Training, validation and test images of one data set, labels 0 .. classes-1."""
+    """Training, validation and test images of one data set, labels 0 .. classes-1.
+
+    `prepare` turns images as stored into inputs, each value by itself: it may be called before or after a permutation.
+    """
 
     train: tuple[Tensor, Tensor]
     valid: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return iter((self.train, self.valid, self.test))
+    prepare: Callable[[Tensor], Tensor] = _as_stored
 
 
 def permuted(
-    name: str, splits: Splits, permutations: list[Tensor], classes: int, **notes: str | int | float | bool
+    name: str, splits: Splits, permutations: Sequence[Tensor], classes: int, *, notes: Notes | None = None
 ) -> Benchmark:
     """One task per permutation: the same images with their values in another order."""
-    tasks, tests = [], {}
-    for t, order in enumerate(permutations):
-        train, valid, test = ((images[:, order], labels) for images, labels in splits)
-        task = Task(f"{name} {t + 1}", tuple(range(classes)), train, valid)
-        tasks.append(task)
-        tests[task.name] = Exam(*test)
-    return Benchmark(name, tuple(tasks), tests, notes)
+
+    def view(t: int, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return splits.prepare(images[:, permutations[t]]), labels
+
+    return from_views(name, splits, [tuple(range(classes))] * len(permutations), view, notes=notes)
 
 
-def split(name: str, splits: Splits, groups: list[tuple[int, ...]], **notes: str | int | float | bool) -> Benchmark:
+def split(name: str, splits: Splits, groups: Sequence[tuple[int, ...]], *, notes: Notes | None = None) -> Benchmark:
     """One task per group of classes; labels become positions in the group."""
-    tasks, tests = [], {}
-    for t, classes in enumerate(groups):
-        train, valid, test = (_only(images, labels, classes) for images, labels in splits)
-        task = Task(f"{name} {t + 1}", classes, train, valid)
-        tasks.append(task)
-        tests[task.name] = Exam(*test)
-    return Benchmark(name, tuple(tasks), tests, notes)
+
+    def view(t: int, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = torch.isin(labels, torch.tensor(groups[t]))
+        positions = torch.full((max(int(labels.max()), *groups[t]) + 1,), -1)
+        positions[torch.tensor(groups[t])] = torch.arange(len(groups[t]))
+        return splits.prepare(images[chosen]), positions[labels[chosen]]
+
+    return from_views(name, splits, groups, view, notes=notes)
+
+
+def from_views(
+    name: str,
+    splits: Splits,
+    classes: Sequence[tuple[int, ...]],
+    view: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
+    *,
+    notes: Notes | None = None,
+) -> Benchmark:
+    """One task per entry of `classes`; `view(t, images, labels)` is what task t sees of a part of the data."""
+    names = [f"{name} {t + 1}" for t in range(len(classes))]
+
+    def task(t: int) -> Task:
+        return Task(names[t], classes[t], view(t, *splits.train), view(t, *splits.valid))
+
+    def test(t: int) -> Exam:
+        return Exam(*view(t, *splits.test))
+
+    return Benchmark(name, TasksOnDemand(names, task), ExamsOnDemand(names, test), notes or {})
 
 
 def random_permutations(count: int, size: int, seed: int) -> list[Tensor]:
     """`count` orders of `size` values, each from its own stream of the seed."""
     return [torch.randperm(size, generator=stream(seed, "permutation", t)) for t in range(count)]
-
-
-def _only(images: Tensor, labels: Tensor, classes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    chosen = torch.isin(labels, torch.tensor(classes))
-    positions = torch.full((int(labels.max()) + 1,), -1)
-    positions[torch.tensor(classes)] = torch.arange(len(classes))
-    return images[chosen], positions[labels[chosen]]

@@ -1,0 +1,232 @@
+"""The command line: words in, calls to the laboratory, tables out. No logic lives here."""
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from forgetfree import __version__
+from forgetfree.errors import ForgetfreeError
+
+app = typer.Typer(
+    help="Any PyTorch module learns task after task and never forgets. Start with: forgetfree demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="The data sets: what there is, where it is, how to get it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+console = Console()
+errors = Console(stderr=True)
+
+Root = Annotated[
+    Path | None, typer.Option("--data-root", help="Folder of data sets; else $FORGETFREE_DATA, else a cache folder.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> Callable[[Any], Any]:
+    """A subcommand whose help ends with an example and whose errors are one sentence, with exit code 2."""
+
+    def register(function: Any) -> Any:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> None:
+            try:
+                function(*args, **kwargs)
+            except ForgetfreeError as error:
+                errors.print(f"[red]forgetfree:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+                raise typer.Exit(2) from error
+            except KeyboardInterrupt as error:
+                errors.print("interrupted: nothing is lost. The same command, or forgetfree resume, goes on.")
+                raise typer.Exit(130) from error
+
+        on.command(name, epilog=f"Example: [bold]{example}[/bold]")(call)
+        return function
+
+    return register
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more of what happens.")] = False,
+) -> None:
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)])
+    if version:
+        console.print(f"forgetfree {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@command(example="forgetfree demo")
+def demo(
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Keep the run folders here.")] = None,
+) -> None:
+    """Ten tasks, four methods, two minutes: see what forgetting is and that WSN does not."""
+    from forgetfree.lab.demo import demo
+
+    with tempfile.TemporaryDirectory() as folder:
+        demo(console, out or Path(folder), seed=seed)
+
+
+@command(example="forgetfree list", name="list")
+def list_(as_json: AsJson = False) -> None:
+    """What there is: experiments, methods, benchmarks, backbones."""
+    from forgetfree.lab.backbones import BACKBONES
+    from forgetfree.lab.benchmarks import BENCHMARKS
+    from forgetfree.lab.experiment import catalog
+    from forgetfree.methods import METHODS
+
+    tables: dict[str, dict[str, str]] = {
+        "experiments": catalog(),
+        "methods": {name: _first_line(made) for name, made in METHODS.items()},
+        "benchmarks": {name: _first_line(made) for name, made in BENCHMARKS.items()},
+        "backbones": {name: _first_line(made) for name, made in BACKBONES.items()},
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
+        return
+    for kind, entries in tables.items():
+        table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
+        for name, text in entries.items():
+            table.add_row(f"[bold]{name}[/bold]", text)
+        console.print(table, "")
+
+
+@command(example="forgetfree show til/permuted_mnist")
+def show(
+    experiment: Annotated[str, typer.Argument(help="As `forgetfree list` names it.")],
+    method: Annotated[str | None, typer.Option(help="Show the resolved settings of this method.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke, cpu or paper.")] = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """An experiment: its file as it is, or with --method or --json the settings it resolves to."""
+    from forgetfree.lab.experiment import describe, plan
+
+    if method is None and not as_json:
+        sys.stdout.write(describe(experiment))
+        return
+    (resolved,) = plan(experiment, methods=[method] if method else [], scale=scale)
+    if as_json:
+        sys.stdout.write(json.dumps(resolved.as_toml(), indent=1, ensure_ascii=False) + "\n")
+    else:
+        import tomli_w
+
+        sys.stdout.write(tomli_w.dumps(resolved.as_toml()))
+
+
+@command(example="forgetfree run til/permuted_mnist --method wsn --set capacity=0.05,0.3 --scale paper --seed 1")
+def run(
+    experiment: Annotated[str, typer.Argument(help="As `forgetfree list` names it.")],
+    method: Annotated[list[str] | None, typer.Option(help="May be given several times; default: the first.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, as in recipe.epochs=3; a list means one run each.")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="May be given several times; default: 0.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke (seconds), cpu (minutes) or paper (as published).")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("runs"),
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in its own process.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes it repeatable.")] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and what it would cost; run nothing.")
+    ] = False,
+    data_root: Root = None,
+) -> None:
+    """Run an experiment. What is finished is not run again; what was interrupted goes on."""
+    from forgetfree.lab.experiment import parse_overrides, plan
+    from forgetfree.lab.running import cost_table, perform_all
+
+    plans = plan(
+        experiment, methods=method or [], scale=scale, seeds=seed or [0], overrides=parse_overrides(sets or []),
+        threads=threads,
+    )  # fmt: skip
+    if dry_run:
+        console.print(cost_table(plans, out, data_root, jobs))
+        return
+    _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
+
+
+@command(example="forgetfree resume runs")
+def resume(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in its own process.")] = 1,
+    data_root: Root = None,
+) -> None:
+    """Go on with every run that is not finished."""
+    from forgetfree.lab.experiment import Plan
+    from forgetfree.lab.records import find_runs
+    from forgetfree.lab.running import perform_all
+
+    open_ones = [folder for folder in find_runs(runs) if not folder.finished]
+    if not open_ones:
+        console.print("Everything is finished.")
+        return
+    for folder in open_ones:
+        plan = Plan.from_toml(folder.plan())
+        out = folder.path.parents[1]
+        if (out / plan.folder).resolve() != folder.path.resolve():
+            raise ForgetfreeError(
+                f"{folder.path} was renamed or moved: its run.toml says {plan.folder}. Move it back to go on."
+            )
+    by_out: dict[Path, list[Any]] = {}
+    for folder in open_ones:
+        by_out.setdefault(folder.path.parents[1], []).append(Plan.from_toml(folder.plan()))
+    for out, plans in by_out.items():
+        _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
+
+
+@command(example="forgetfree report runs")
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
+    to: Annotated[
+        Path | None, typer.Option(help="Folder for report.csv, .json and .md; default: the first RUNS.")
+    ] = None,
+) -> None:
+    """Print the table of finished runs, and write it as CSV, JSON and Markdown."""
+    from forgetfree.files import write_atomically
+    from forgetfree.lab.records import find_runs
+    from forgetfree.lab.report.tables import as_csv, as_json, as_markdown, as_table, rows
+
+    folders = find_runs(runs)
+    table = rows(folders)
+    console.print(as_table(table))
+    waiting = [folder for folder in folders if not folder.finished]
+    if waiting:
+        console.print(f"{len(waiting)} of {len(folders)} runs are not finished: forgetfree resume {runs[0]}")
+    target = to or runs[0]
+    for ending, text in {"csv": as_csv(table), "json": as_json(table), "md": as_markdown(table)}.items():
+        write_atomically(target / f"report.{ending}", text.encode())
+    console.print(f"Written: {target}/report.csv, .json, .md", highlight=False)
+
+
+def _finish(folders: list[Path], out: Path) -> None:
+    from forgetfree.lab.records import RunFolder
+    from forgetfree.lab.report.tables import as_table, rows
+
+    console.print(as_table(rows([RunFolder(folder) for folder in folders])))
+    console.print(f"Run folders: {out}", highlight=False)
+
+
+def _first_line(thing: Any) -> str:
+    return (thing.__doc__ or "").strip().split("\n")[0]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

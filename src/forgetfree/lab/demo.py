@@ -1,0 +1,75 @@
+"""The demo: ten tasks learned one after another by four methods, explained to somebody who has not read the paper."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from forgetfree.lab.display import Display
+from forgetfree.lab.experiment import perform, plan
+from forgetfree.lab.records import Record
+
+EXPERIMENT = "til/digits_permuted"
+METHODS = {
+    "wsn": "WSN (forgetfree)",
+    "finetune": "fine-tuning",
+    "single_task": "single task",
+    "multitask": "multitask",
+}
+
+
+def demo(console: Console, out: Path, *, seed: int = 0) -> None:
+    """Run all methods and print what happened."""
+    plans = plan(EXPERIMENT, methods=METHODS, seeds=[seed])
+    capacity = plans[0].settings["method"]["capacity"]
+    _say(console, "[bold]Ten tasks, learned one after another in one small network (64-100-100).[/bold]")
+    _say(
+        console,
+        "Every task is to read the same handwritten digits, with the pixels shuffled in another way, and nothing of a "
+        f"task's data is kept. WSN lets each task use {capacity:.0%} of the weights of every layer, and locks those it "
+        "used. Beside it: [bold]fine-tuning[/bold] simply trains on; [bold]single task[/bold] takes a new network for "
+        "each task; [bold]multitask[/bold] sees the data of all tasks at once, which in practice one cannot.\n",
+    )
+    records: dict[str, Record] = {}
+    with Display(console, every_task=False) as display:
+        for run in plans:
+            display.start(METHODS[run.method])
+            records[run.method] = perform(run, out, progress=display.step, say=display.say)
+            if not console.is_terminal:
+                console.print(f"{METHODS[run.method]}: done", highlight=False)
+    console.print(_table(records))
+    _say(
+        console,
+        "[dim]after: mean test accuracy of the ten tasks, each right after it was learned. end: of the same tasks "
+        "after all ten (ACC). lost: the difference, over the first nine (BWT). room: for the weights and masks of all "
+        "ten tasks, where one dense network is 100 % (CAP, the paper's formula).[/dim]\n",
+    )
+    wsn = records["wsn"]
+    _say(
+        console,
+        f"WSN: after every task all earlier tasks were asked again; {wsn.compared:,} answers were compared bit for bit "
+        f"with those given right after learning, and [bold]{wsn.different:,} differ[/bold].",
+    )
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, width=min(console.width, 100))
+
+
+def _table(records: dict[str, Record]) -> Table:
+    table = Table()
+    for heading in ("method", "after", "end (ACC)", "lost (BWT)", "room (CAP)", "time"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for method, record in records.items():
+        diagonal = [record.accuracy[t][t] for t in range(len(record.tasks))]
+        known = [value for value in diagonal if value is not None]
+        table.add_row(
+            METHODS[method],
+            f"{100 * sum(known) / len(known):.1f} %" if len(known) == len(diagonal) else "–",
+            f"{100 * record.acc:.1f} %",
+            "–" if record.bwt is None else f"{100 * record.bwt:.1f} %" if record.bwt else "0 exactly",
+            f"{100 * record.footprints[-1]['formula']:.0f} %",
+            f"{sum(map(sum, record.seconds.values())):.0f} s",
+            style="bold" if method == "wsn" else None,
+        )
+    return table

@@ -1,0 +1,78 @@
+"""What a run looks like while it goes: bars on a terminal, plain lines elsewhere."""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from forgetfree.training import Progress as Step
+
+
+class Display:
+    """Shows the progress of several runs, one after another; without a terminal, a line for every task."""
+
+    def __init__(self, console: Console, *, every_task: bool = True):
+        self._console = console
+        self._lines = every_task and not console.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[detail]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._bar: TaskID | None = None
+        self._name, self._position, self._tasks, self._started = "", 0, 1, 0.0
+
+    def __enter__(self) -> "Display":
+        if self._console.is_terminal:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def start(self, name: str) -> None:
+        """A run begins."""
+        self._name, self._position, self._tasks, self._started = name, 0, 1, time.monotonic()
+        if self._bar is not None:
+            self._bars.remove_task(self._bar)
+        self._bar = self._bars.add_task(name, total=1.0, detail="")
+
+    def say(self, event: dict[str, Any]) -> None:
+        """An event of the protocol."""
+        if event["event"] == "task":
+            self._position, self._tasks = event["position"], event["tasks"]
+            self._advance(0.0, f"task {self._position + 1}/{self._tasks}")
+        elif event["event"] == "tested":
+            self._advance(1.0, f"task {self._position + 1}/{self._tasks}")
+            if self._lines:
+                known = [value for value in event["accuracy"] if value is not None]
+                accuracy = f", mean accuracy {100 * sum(known) / len(known):.1f} %" if known else ""
+                self._console.print(
+                    f"{self._name}: task {self._position + 1} of {self._tasks} learned{accuracy} "
+                    f"({time.monotonic() - self._started:.0f} s)"
+                )
+
+    def step(self, step: Step) -> None:
+        """Progress within a task."""
+        within = (step.epoch - 1 + (1 if step.finished else step.step / step.steps if step.steps else 0)) / step.epochs
+        valid = f" · valid {100 * step.valid_accuracy:.1f} %" if step.valid_accuracy is not None else ""
+        self._advance(
+            within,
+            f"task {self._position + 1}/{self._tasks} · epoch {step.epoch}/{step.epochs} · loss {step.loss:.3f}{valid}",
+        )
+
+    def overall(self, fractions: list[float]) -> None:
+        """How far several runs have come together."""
+        if self._bar is not None:
+            done = sum(fraction >= 1 for fraction in fractions)
+            self._bars.update(self._bar, completed=sum(fractions) / len(fractions), detail=f"{done} finished")
+
+    def _advance(self, within: float, detail: str) -> None:
+        if self._bar is not None:
+            self._bars.update(self._bar, completed=(self._position + within) / self._tasks, detail=detail)

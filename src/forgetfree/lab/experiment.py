@@ -1,0 +1,441 @@
+"""Experiments: a TOML of the catalog, a method, a scale, a seed and overrides become a plan; a plan is performed.
+
+The signature of what is built is the schema: the function in BENCHMARKS or BACKBONES, the constructor in METHODS, the
+fields of Recipe, the keywords of the protocol. An unknown key is an error that lists the known ones.
+"""
+
+import difflib
+import inspect
+import itertools
+import platform
+import time
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import forgetfree
+from forgetfree.chance import borrowed, reseed
+from forgetfree.contracts import Learner
+from forgetfree.errors import InputError
+from forgetfree.heads import HEADS
+from forgetfree.lab.backbones import BACKBONES
+from forgetfree.lab.benchmarks import BENCHMARKS
+from forgetfree.lab.benchmarks.stream import Benchmark
+from forgetfree.lab.protocols import til
+from forgetfree.lab.records import Record, RunFolder
+from forgetfree.methods import METHODS
+from forgetfree.training import Progress, Recipe
+
+CATALOG = resources.files("forgetfree.lab") / "catalog"
+PROTOCOLS = {"til": til.run}
+GIVEN = {
+    "benchmark": {"seed", "data_root"},
+    "backbone": set(),
+    "method": {"backbone", "recipe", "seed", "device", "masked"},
+    "recipe": set(),
+    "protocol": {"learner", "benchmark", "dense", "checkpoints", "progress", "say"},
+}
+"""Arguments that come from the plan itself, never from a TOML or --set."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run, resolved: nothing is decided after this."""
+
+    experiment: str
+    """Scenario and name, as in til/permuted_mnist."""
+    method: str
+    scale: str
+    seed: int
+    settings: Mapping[str, Mapping[str, Any]]
+    """Keyword arguments of benchmark, backbone, method, recipe and protocol; the first two with their `name`."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    threads: int = 1
+
+    @property
+    def folder(self) -> Path:
+        """Where it lives below the folder of run folders."""
+        changes = [f"{key}={value}".replace("/", "_").replace(" ", "") for key, value in sorted(self.overrides.items())]
+        return Path(self.experiment.replace("/", "-")) / "-".join(
+            [self.method, *changes, self.scale, f"seed{self.seed}"]
+        )
+
+    def as_toml(self) -> dict[str, Any]:
+        """The plan as plain tables; `from_toml` reads it back."""
+        run = {
+            "experiment": self.experiment,
+            "method": self.method,
+            "scale": self.scale,
+            "seed": self.seed,
+            "threads": self.threads,
+        }
+        return {"run": run, "overrides": _plain(self.overrides), **{key: _plain(self.settings[key]) for key in GIVEN}}
+
+    @classmethod
+    def from_toml(cls, content: Mapping[str, Any]) -> "Plan":
+        method = content["run"]["method"]
+        settings = {section: _checked(section, content[section], method) for section in GIVEN}
+        return cls(**content["run"], settings=settings, overrides=dict(content.get("overrides", {})))
+
+
+def catalog() -> dict[str, str]:
+    """Every experiment, name → title, in order of name."""
+    return {name: str(_read(name)["title"]) for name in _names()}
+
+
+def describe(experiment: str) -> str:
+    """The TOML of an experiment, letter by letter."""
+    return str(_file(experiment).read_text())
+
+
+def plan(
+    experiment: str,
+    *,
+    methods: Iterable[str] = (),
+    scale: str = "cpu",
+    seeds: Iterable[int] = (0,),
+    overrides: Mapping[str, Any] | None = None,
+    threads: int = 1,
+) -> list[Plan]:
+    """All runs that the words ask for; a list among the overrides means one run for each of its values."""
+    content = _read(experiment)
+    names = list(methods) or list(content["methods"])[:1]
+    for name in names:
+        _known("method", name, content["methods"], f"of {experiment}")
+    _known("scale", scale, content["scales"], f"of {experiment}")
+    plans = []
+    for method, seed in itertools.product(names, seeds):
+        settings = _resolve(content, method, scale)
+        for chosen in _sweep(settings, method, overrides or {}):
+            resolved = _override(settings, method, experiment, chosen)
+            plans.append(Plan(experiment, method, scale, seed, resolved, chosen, threads))
+    return plans
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """`a.b=c` words as a mapping; values are read as TOML, then as text."""
+    overrides: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key.strip():
+            raise InputError(
+                f"--set takes key=value, as in --set capacity=0.05 or --set recipe.epochs=3; got {word!r}."
+            )
+        overrides[key.strip()] = _value(text.strip())
+    return overrides
+
+
+def perform(
+    plan: Plan,
+    out: Path,
+    *,
+    data_root: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    say: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> Record:
+    """Run a plan in its folder, or go on where it stopped; a finished one is only read."""
+    folder = RunFolder(out / plan.folder)
+    with folder.locked():
+        folder.open(plan.as_toml(), versions())
+        if folder.finished:
+            return folder.record()
+
+        stage = [0, 1]  # which task of how many
+
+        def tell(event: dict[str, Any]) -> None:
+            if event["event"] == "task":
+                stage[:] = event["position"], event["tasks"]
+            folder.say(event)
+            say(event)
+
+        def watch(step: Progress) -> None:
+            if step.finished:
+                done = (stage[0] + step.epoch / step.epochs) / stage[1]
+                numbers = {key: getattr(step, key) for key in ("epoch", "loss", "valid_loss", "valid_accuracy", "lr")}
+                folder.say({"event": "epoch", "task": step.task, "done": done, **numbers})
+            if progress:
+                progress(step)
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(plan.threads)
+        try:
+            tell({"event": "start"})
+            benchmark, learner, dense = build(plan, data_root)
+            record = PROTOCOLS[plan.experiment.partition("/")[0]](
+                learner, benchmark, dense=dense, checkpoints=folder.checkpoints, progress=watch, say=tell,
+                **plan.settings["protocol"],
+            )  # fmt: skip
+        finally:
+            torch.set_num_threads(before)
+        folder.save(record)
+        tell({"event": "finish"})
+        return record
+
+
+def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner, int]:
+    """The benchmark, the learner and the number of weights of one network."""
+    settings = {key: dict(value) for key, value in plan.settings.items()}
+    make_benchmark = BENCHMARKS[settings["benchmark"].pop("name")]
+    if "data_root" in inspect.signature(make_benchmark).parameters:
+        settings["benchmark"]["data_root"] = data_root
+    benchmark = make_benchmark(seed=plan.seed, **settings["benchmark"])
+    cpu = torch.device("cpu")
+    with borrowed(cpu):
+        reseed(cpu, plan.seed, "backbone")
+        backbone = BACKBONES[settings["backbone"].pop("name")](**settings["backbone"])
+    if "heads" in settings["method"]:
+        settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
+    recipe = Recipe(**settings["recipe"])
+    learner = METHODS[plan.method](backbone, recipe=recipe, seed=plan.seed, **settings["method"])
+    dense = sum(parameter.numel() for parameter in backbone.parameters())
+    return benchmark, learner, dense
+
+
+def estimate(plan: Plan, data_root: Path | None = None) -> dict[str, float]:
+    """What a plan will cost: training steps, and seconds by timing a few of them (testing and start-up apart)."""
+    recipe = Recipe(**plan.settings["recipe"])
+    benchmark, _, _ = build(plan, data_root)
+    sizes = [len(task.train[1]) for task in benchmark.tasks if isinstance(task.train, tuple)]
+    steps = recipe.epochs * sum(-(-size // recipe.batch_size) for size in sizes)
+    few, more = (min(_timed(plan, data_root, count) for _ in range(2)) for count in (10, 110))
+    return {"tasks": len(sizes), "steps": steps, "seconds": steps * max(more - few, 0.0) / 100}
+
+
+def _timed(plan: Plan, data_root: Path | None, steps: int) -> float:
+    """Seconds to learn so many batches of the first task."""
+    short = {**plan.settings, "recipe": {**plan.settings["recipe"], "epochs": 1}}
+    benchmark, learner, _ = build(replace(plan, settings=short), data_root)
+    samples = steps * int(short["recipe"].get("batch_size", Recipe.batch_size))
+    first = benchmark.tasks[0]
+    inputs, labels = typing.cast(tuple[torch.Tensor, torch.Tensor], first.train)
+    again = -(-samples // len(labels))
+    train = (torch.cat([inputs] * again)[:samples], torch.cat([labels] * again)[:samples])
+    before = torch.get_num_threads()
+    torch.set_num_threads(plan.threads)
+    started = time.monotonic()
+    learner.learn(replace(first, train=train, valid=None))
+    if finish := getattr(learner, "finish", None):
+        finish()
+    torch.set_num_threads(before)
+    return time.monotonic() - started
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run may depend on."""
+    return {
+        "forgetfree": forgetfree.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def known_keys(section: str, name: str = "") -> dict[str, Any]:
+    """The settings a section takes, key → annotation, read off the signature of what it builds."""
+    tables: dict[str, Mapping[str, Any]] = {
+        "benchmark": BENCHMARKS,
+        "backbone": BACKBONES,
+        "method": METHODS,
+        "protocol": PROTOCOLS,
+    }
+    target = Recipe if section == "recipe" else tables[section][name]
+    function = target.__init__ if inspect.isclass(target) else target
+    hints = typing.get_type_hints(function)
+    return {
+        key: hints.get(key, Any)
+        for key in inspect.signature(target).parameters
+        if key not in GIVEN[section] and key != "cache_bytes"
+    }
+
+
+def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, dict[str, Any]]:
+    """Settings from the general to the particular: experiment, scale, method, method at this scale."""
+    general, particular = content["methods"][method], content["scales"][scale].get("methods", {}).get(method, {})
+    settings: dict[str, dict[str, Any]] = {}
+    for section in GIVEN:
+        layers = [content.get(section, {}), content["scales"][scale].get(section, {})]
+        if section == "recipe":
+            layers += [general.get("recipe", {}), particular.get("recipe", {})]
+        if section == "method":
+            layers = [
+                {key: value for key, value in layer.items() if key != "recipe"} for layer in (general, particular)
+            ]
+        settings[section] = {key: value for layer in layers for key, value in layer.items()}
+    return {section: _checked(section, values, method) for section, values in settings.items()}
+
+
+def _checked(section: str, values: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """The values in the types that the signature asks for."""
+    named = section in ("benchmark", "backbone")
+    if named:
+        table: Mapping[str, Any] = BENCHMARKS if section == "benchmark" else BACKBONES
+        _known(section, str(values.get("name")), table)
+    keys = known_keys(section, str(values["name"]) if named else method if section == "method" else "til")
+    checked = {}
+    for key, value in values.items():
+        if named and key == "name":
+            checked[key] = value
+            continue
+        _known("key", key, keys, f"of {section} {values.get('name', method if section == 'method' else '')}".rstrip())
+        checked[key] = _converted(f"{section}.{key}", value, keys[key])
+    return checked
+
+
+def _sweep(
+    settings: Mapping[str, Mapping[str, Any]], method: str, overrides: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """One set of overrides for every combination of listed values; a key that takes a list keeps it whole."""
+    choices = []
+    for key, value in overrides.items():
+        section, short = _section_of(settings, method, key)
+        keys = known_keys(section, _name_of(settings, section, method))
+        many = isinstance(value, list) and not _takes_list(keys[short])
+        full = short if section == "method" else f"{section}.{short}"
+        choices.append([(full, item) for item in (value if many else [value])])
+    return [dict(combination) for combination in itertools.product(*choices)]
+
+
+def _override(
+    settings: Mapping[str, Mapping[str, Any]], method: str, experiment: str, overrides: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    resolved = {section: dict(values) for section, values in settings.items()}
+    for key, value in overrides.items():
+        section, short = _section_of(settings, method, key)
+        keys = known_keys(section, _name_of(settings, section, method))
+        resolved[section][short] = _converted(key, value, keys[short])
+    return resolved
+
+
+def _section_of(settings: Mapping[str, Mapping[str, Any]], method: str, key: str) -> tuple[str, str]:
+    """Where an override belongs: `recipe.epochs` says so itself, `capacity` is looked for."""
+    known = {section: known_keys(section, _name_of(settings, section, method)) for section in GIVEN}
+    section, dot, short = key.partition(".")
+    if dot and section in known:
+        _known("key", short, known[section], f"of {section}")
+        return section, short
+    homes = [section for section in known if key in known[section]]
+    if "method" in homes:
+        return "method", key
+    if len(homes) != 1:
+        every = {
+            full: None
+            for section in known
+            for full in (known[section] if section == "method" else _prefixed(section, known))
+        }
+        _known("setting", key, every, f"for --set with method {method}")
+    return homes[0], key
+
+
+def _prefixed(section: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [f"{section}.{key}" for key in known[section]]
+
+
+def _name_of(settings: Mapping[str, Mapping[str, Any]], section: str, method: str) -> str:
+    if section == "method":
+        return method
+    return str(settings[section]["name"]) if section in ("benchmark", "backbone") else "til"
+
+
+def _converted(key: str, value: Any, annotation: Any) -> Any:
+    """`value` as the annotation wants it: none, tuples, whole numbers for fractions; an error says what it takes."""
+    if key.endswith("heads"):
+        _known("head", str(value), HEADS)
+        return value
+    options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    if value in ("none", None) and types.NoneType in options:
+        return None
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if origin is typing.Literal:
+            if value in typing.get_args(option):
+                return value
+        elif origin in (tuple, list):
+            if isinstance(value, list | tuple):
+                return tuple(value)
+        elif origin is float:
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+        elif origin is bool or isinstance(value, bool):
+            if origin is bool and isinstance(value, bool):
+                return value
+        elif inspect.isclass(origin) and isinstance(value, origin):
+            return value
+    raise InputError(f"{key} takes {_readable(annotation)}; got {value!r}.")
+
+
+def _takes_list(annotation: Any) -> bool:
+    options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    return any((typing.get_origin(option) or option) in (tuple, list) for option in options)
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def _readable(annotation: Any) -> str:
+    if _is_union(annotation):
+        return " or ".join(_readable(option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(annotation)))
+    return {
+        "NoneType": "none",
+        "float": "a number",
+        "int": "a whole number",
+        "str": "a text",
+        "bool": "true or false",
+    }.get(getattr(annotation, "__name__", ""), str(annotation))
+
+
+def _known(kind: str, name: str, names: Iterable[str], where: str = "") -> None:
+    names = list(names)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
+    near += [full for full in names if full.endswith(f".{name}") and full not in near]
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise InputError(f"there is no {kind} {name!r}{' ' + where if where else ''}.{hint} There are: {', '.join(names)}.")
+
+
+def _names() -> list[str]:
+    return sorted(
+        f"{scenario.name}/{file.name.removesuffix('.toml')}"
+        for scenario in CATALOG.iterdir()
+        if scenario.is_dir()
+        for file in scenario.iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def _file(experiment: str) -> Any:
+    _known("experiment", experiment, _names())
+    return CATALOG / f"{experiment}.toml"
+
+
+def _read(experiment: str) -> dict[str, Any]:
+    return tomllib.loads(_file(experiment).read_text())
+
+
+def _value(text: str) -> Any:
+    for attempt in (text, f"[{text}]" if "," in text else text):
+        try:
+            return tomllib.loads(f"value = {attempt}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text
+
+
+def _plain(value: Any) -> Any:
+    """As TOML can say it: tuples are lists, None is the text "none"."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return "none" if value is None else value

@@ -1,0 +1,69 @@
+"""Metrics: ACC and BWT of an accuracy matrix, and the footprint of a memory (CAP).
+
+`accuracy[t][i]` is the accuracy on task i after task t was learned; None where it was not measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forgetfree.contracts import Memory
+
+Matrix = Sequence[Sequence[float | None]]
+
+PAPER_ALPHA = 0.78
+"""The compression rate of masks that the paper assumes: a mask bit costs 1 - 0.78 bits."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a memory costs, in units of one dense network's weights (32 bits each); heads are not counted."""
+
+    formula: float
+    """The paper's CAP: used weights, plus 1 - 0.78 bits for every mask bit."""
+    density: float
+    """The part of the shared weights that some task uses."""
+    weights: int
+    """How many shared weights some task uses."""
+    mask_bits: int
+    """Bits of all masks, before any coding."""
+    own: int
+    """Values that single tasks own (biases, norms, statistics), heads apart."""
+    heads: int
+    """Values in heads."""
+
+
+def average_accuracy(accuracy: Matrix) -> float:
+    """ACC: the mean over all tasks at the end."""
+    last = [value for value in accuracy[-1] if value is not None]
+    if len(last) != len(accuracy[-1]):
+        raise ValueError("ACC needs the accuracy of every task after the last one was learned.")
+    return sum(last) / len(last)
+
+
+def backward_transfer(accuracy: Matrix) -> float | None:
+    """BWT: mean over the earlier tasks of accuracy at the end minus right after learning; None if not measured."""
+    changes = [
+        end - first
+        for i, end in enumerate(accuracy[-1][:-1])
+        if end is not None and (first := accuracy[i][i]) is not None
+    ]
+    return sum(changes) / len(changes) if changes and len(changes) == len(accuracy) - 1 else None
+
+
+def footprint(memory: Memory, dense: int) -> Footprint:
+    """What `memory` costs; `dense` is the number of weights of one network."""
+    floating = {name: value for name, value in memory.shared.items() if value.is_floating_point()}
+    total = sum(value.numel() for value in floating.values())
+    weights = sum(
+        int(memory.used[name].unpack().sum()) if name in memory.used else value.numel()
+        for name, value in floating.items()
+    )
+    mask_bits = sum(mask.shape.numel() for ticket in memory.tickets.values() for mask in ticket.masks.values())
+    return Footprint(
+        formula=weights / dense + (1 - PAPER_ALPHA) * mask_bits / (32 * dense),
+        density=weights / max(total, 1),
+        weights=weights,
+        mask_bits=mask_bits,
+        own=sum(value.numel() for ticket in memory.tickets.values() for value in ticket.own.values()),
+        heads=sum(value.numel() for head in memory.heads.values() for value in head.values()),
+    )

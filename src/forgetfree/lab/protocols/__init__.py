@@ -1,0 +1,1 @@
+"""Protocols: the order of learning and testing, one file for each scenario."""

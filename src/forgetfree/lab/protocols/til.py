@@ -1,0 +1,92 @@
+"""Task-incremental learning: learn the tasks in order; after each, test every task met, by name.
+
+Every cell of the accuracy matrix is measured; none is copied from the row above. Beside accuracy, the answers
+themselves are compared, bit for bit, with those given right after learning.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from forgetfree.contracts import Learner, Task
+from forgetfree.lab.benchmarks.stream import Benchmark, Exam
+from forgetfree.lab.metrics import footprint
+from forgetfree.lab.records import Record
+
+Say = Callable[[dict[str, Any]], None]
+Evaluate = Literal["all", "first-and-last"]
+
+
+def run(
+    learner: Learner,
+    benchmark: Benchmark,
+    *,
+    dense: int,
+    evaluate: Evaluate = "all",
+    batch: int = 256,
+    checkpoints: Path | None = None,
+    progress: Callable[[Any], None] | None = None,
+    say: Say = lambda event: None,
+) -> Record:
+    """Learn and test everything. `dense` is the number of weights of one network.
+
+    `evaluate="first-and-last"` tests a task right after it is learned and at the end only, for long streams.
+    With `checkpoints`, a killed run replays finished tasks from there and goes on with the next.
+    """
+    record = Record(tasks=[task.name for task in benchmark.tasks], notes=dict(benchmark.notes))
+    last = len(benchmark.tasks) - 1
+    first_answers: dict[str, Tensor] = {}
+    finish = getattr(learner, "finish", None)  # learners that only collect until the end have one
+    for t, task in enumerate(benchmark.tasks):
+        say({"event": "task", "task": task.name, "position": t, "tasks": last + 1, "done": t / (last + 1)})
+        started = time.monotonic()
+        learner.learn(task, checkpoint=_checkpoint(checkpoints, t), progress=progress)
+        if finish and t == last:
+            finish(checkpoint=_checkpoint(checkpoints, t), progress=progress)
+        record.seconds["learning"].append(time.monotonic() - started)
+        row: list[float | None] = [None] * (last + 1)
+        if not finish or t == last:
+            started = time.monotonic()
+            for i, name in enumerate(record.tasks[: t + 1]):
+                if evaluate == "all" or t in (i, last):
+                    answers = _answers(learner, benchmark.tests[name], name, batch)
+                    row[i] = _accuracy(answers, benchmark.tests[name].labels)
+                    _compare(record, first_answers, name, answers)
+            record.seconds["testing"].append(time.monotonic() - started)
+            record.footprints.append(asdict(footprint(learner.memory(), dense)))
+        record.accuracy.append(row)
+        _note(record, learner, task)
+        say({"event": "tested", "task": task.name, "accuracy": row, "done": (t + 1) / (last + 1)})
+    return record
+
+
+def _answers(learner: Learner, exam: Exam, name: str, batch: int) -> Tensor:
+    return torch.cat([learner.predict(inputs, task=name).cpu() for inputs, _ in exam.batches(batch)])
+
+
+def _accuracy(answers: Tensor, labels: Tensor) -> float:
+    return int((answers.argmax(1) == labels).sum()) / len(labels)
+
+
+def _compare(record: Record, first: dict[str, Tensor], name: str, answers: Tensor) -> None:
+    if name not in first:
+        first[name] = answers
+        return
+    record.compared += len(answers)
+    record.different += int((answers != first[name]).any(1).sum())
+
+
+def _note(record: Record, learner: Learner, task: Task) -> None:
+    learned = learner.tasks.get(task.name)
+    if learned is not None:
+        record.curves[task.name] = [dict(epoch) for epoch in learned.curves]
+        record.selections[task.name] = learned.selection
+
+
+def _checkpoint(folder: Path | None, position: int) -> Path | None:
+    return None if folder is None else folder / f"task-{position + 1:03}.safetensors"

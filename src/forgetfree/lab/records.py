@@ -1,0 +1,170 @@
+"""Records: what a run found out, and the folder it lives in.
+
+run.toml       the resolved plan: what was run, with which settings, seed, versions and threads
+record.json    what came out; `seconds` apart, so that the rest is the same whenever the same plan is run
+events.jsonl   what happened when
+checkpoints/   while it runs
+"""
+
+import json
+import math
+import os
+import shutil
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import filelock
+import tomli_w
+
+from forgetfree.errors import FileError, InputError
+from forgetfree.files import write_atomically
+from forgetfree.lab.metrics import average_accuracy, backward_transfer
+
+
+@dataclass
+class Record:
+    """What a run found out."""
+
+    tasks: list[str]
+    accuracy: list[list[float | None]] = field(default_factory=list)
+    """Row t: after task t; null where not measured."""
+    footprints: list[dict[str, float]] = field(default_factory=list)
+    """What the memory cost after each task that could be asked."""
+    compared: int = 0
+    """Earlier answers that were asked again and compared bit for bit."""
+    different: int = 0
+    """How many of them differed."""
+    curves: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    selections: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {"learning": [], "testing": []})
+
+    @property
+    def acc(self) -> float:
+        return average_accuracy(self.accuracy)
+
+    @property
+    def bwt(self) -> float | None:
+        return backward_transfer(self.accuracy)
+
+    def reproducible(self) -> dict[str, Any]:
+        """All but the wall times, with the metrics derived from it."""
+        values = {key: value for key, value in asdict(self).items() if key != "seconds"}
+        return {"metrics": {"acc": self.acc, "bwt": self.bwt, **self.footprints[-1]}, **values}
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "record.json").is_file()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def plan(self) -> dict[str, Any]:
+        """What run.toml says, without versions."""
+        content = self._toml()
+        content.pop("versions", None)
+        return content
+
+    def versions(self) -> dict[str, Any]:
+        return dict(self._toml().get("versions", {}))
+
+    def open(self, plan: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
+        """Make the folder, or check that it is of this very plan."""
+        if (self.path / "run.toml").is_file():
+            difference = _difference(self.plan(), plan)
+            if difference:
+                raise InputError(
+                    f"{self.path} holds another run; it differs in\n"
+                    + "\n".join(f"  {line}" for line in difference)
+                    + "\nNothing was changed: choose another --out, or move that folder away."
+                )
+            return
+        text = tomli_w.dumps({**plan, "versions": dict(versions)})
+        write_atomically(self.path / "run.toml", text.encode())
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder alone; a killed process lets go by itself."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise FileError(f"{self.path} is being run by another process.") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def say(self, event: Mapping[str, Any]) -> None:
+        """Append one line to events.jsonl."""
+        line = json.dumps({"time": round(time.time(), 3), **event}) + "\n"
+        try:
+            with (self.path / "events.jsonl").open("a") as file:
+                file.write(line)
+        except OSError as error:
+            raise FileError(f"cannot write {self.path / 'events.jsonl'}: {error.strerror}.") from error
+
+    def save(self, record: Record) -> None:
+        """Write record.json; the run is finished then, and its checkpoints go."""
+        content = {**record.reproducible(), "seconds": record.seconds}
+        write_atomically(self.path / "record.json", json.dumps(content, indent=1, allow_nan=False).encode())
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def record(self) -> Record:
+        """The record of a finished run."""
+        try:
+            content = json.loads((self.path / "record.json").read_text())
+            return Record(**{entry.name: content[entry.name] for entry in fields(Record)})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileError(f"{self.path / 'record.json'} cannot be read as a record: {error!r}.") from error
+
+    def _toml(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads((self.path / "run.toml").read_text())
+        except OSError as error:
+            raise FileError(f"cannot read {self.path / 'run.toml'}: {error.strerror}.") from error
+        except ValueError as error:
+            raise FileError(f"{self.path / 'run.toml'} is not a TOML file: {error}.") from error
+
+
+def find_runs(paths: list[Path]) -> list[RunFolder]:
+    """All run folders at or below the paths, in order of name."""
+    found: dict[Path, RunFolder] = {}
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there is no folder {path}.")
+        for file in sorted(path.rglob("run.toml")):
+            found[file.parent.resolve()] = RunFolder(file.parent)
+    if not found:
+        raise InputError(f"no run folder (one with a run.toml) at or below {', '.join(map(str, paths))}.")
+    return list(found.values())
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+    lines = []
+    for key in sorted({*there, *here}):
+        old, new = there.get(key), here.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            lines += _difference(old, new, f"{prefix}{key}.")
+        elif old != new and not (isinstance(old, float) and isinstance(new, float) and math.isclose(old, new)):
+            lines.append(f"{prefix}{key}: {old!r} there, {new!r} here")
+    return lines
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

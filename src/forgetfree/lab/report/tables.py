@@ -1,0 +1,136 @@
+"""Tables: finished runs, one row per setting, mean and deviation over seeds; for eyes and for machines."""
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from forgetfree.errors import InputError
+from forgetfree.lab.records import RunFolder
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting: what it reached on average over its seeds."""
+
+    experiment: str
+    method: str
+    settings: str
+    scale: str
+    seeds: tuple[int, ...]
+    acc: float
+    acc_deviation: float | None
+    cap_formula: float
+    density: float
+    bwt: float | None
+    compared: int
+    different: int
+    seconds: float
+    notes: str
+
+
+HEADINGS = {
+    "experiment": "experiment",
+    "method": "method",
+    "settings": "settings",
+    "scale": "scale",
+    "seeds": "seeds",
+    "acc": "ACC %",
+    "cap_formula": "CAP % (formula)",
+    "density": "density %",
+    "bwt": "BWT %",
+    "different": "answers changed",
+    "seconds": "time",
+    "notes": "notes",
+}
+
+
+def rows(folders: Sequence[RunFolder]) -> list[Row]:
+    """Finished runs, grouped by everything but the seed, in the order they come."""
+    groups: dict[tuple[str, str, str, str], list[RunFolder]] = {}
+    for folder in folders:
+        if folder.finished:
+            plan = folder.plan()
+            run = plan["run"]
+            settings = ", ".join(f"{key}={value}" for key, value in sorted(plan.get("overrides", {}).items()))
+            groups.setdefault((run["experiment"], run["method"], settings, run["scale"]), []).append(folder)
+    if not groups:
+        raise InputError(
+            "none of these runs is finished yet: "
+            + ", ".join(str(folder.path) for folder in folders)
+            + ". Go on with: forgetfree resume RUNS"
+        )
+    return [_row(key, members) for key, members in groups.items()]
+
+
+def as_table(table: Sequence[Row]) -> Table:
+    """For a terminal; columns that are empty everywhere are left out."""
+    shown = Table()
+    cells = [_cells(row) for row in table]
+    used = [key for key in HEADINGS if any(row[key] for row in cells)]
+    for key in used:
+        shown.add_column(
+            HEADINGS[key], justify="left" if key in ("experiment", "method", "settings", "notes") else "right"
+        )
+    for row in cells:
+        shown.add_row(*(row[key] for key in used))
+    return shown
+
+
+def as_markdown(table: Sequence[Row]) -> str:
+    cells = [_cells(row) for row in table]
+    used = [key for key in HEADINGS if any(row[key] for row in cells)]
+    lines = [[HEADINGS[key] for key in used], ["---"] * len(used), *([row[key] for key in used] for row in cells)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def as_csv(table: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(asdict(table[0])))
+    writer.writeheader()
+    writer.writerows({**asdict(row), "seeds": " ".join(map(str, row.seeds))} for row in table)
+    return text.getvalue()
+
+
+def as_json(table: Sequence[Row]) -> str:
+    return json.dumps([asdict(row) for row in table], indent=1)
+
+
+def _row(key: tuple[str, str, str, str], folders: Sequence[RunFolder]) -> Row:
+    records = [folder.record() for folder in folders]
+    accs = [record.acc for record in records]
+    bwts = [record.bwt for record in records if record.bwt is not None]
+    notes = {f"{name}: {value}" for record in records for name, value in record.notes.items()}
+    return Row(
+        *key,
+        seeds=tuple(sorted(folder.plan()["run"]["seed"] for folder in folders)),
+        acc=statistics.mean(accs),
+        acc_deviation=statistics.stdev(accs) if len(accs) > 1 else None,
+        cap_formula=statistics.mean(record.footprints[-1]["formula"] for record in records),
+        density=statistics.mean(record.footprints[-1]["density"] for record in records),
+        bwt=statistics.mean(bwts) if bwts else None,
+        compared=sum(record.compared for record in records),
+        different=sum(record.different for record in records),
+        seconds=statistics.mean(sum(map(sum, record.seconds.values())) for record in records),
+        notes="; ".join(sorted(notes)),
+    )
+
+
+def _cells(row: Row) -> dict[str, str]:
+    deviation = f" ± {100 * row.acc_deviation:.2f}" if row.acc_deviation is not None else ""
+    values: dict[str, Any] = {
+        **asdict(row),
+        "seeds": " ".join(map(str, row.seeds)),
+        "acc": f"{100 * row.acc:.2f}{deviation}",
+        "cap_formula": f"{100 * row.cap_formula:.2f}",
+        "density": f"{100 * row.density:.2f}",
+        "bwt": "" if row.bwt is None else f"{100 * row.bwt:.2f}",
+        "different": f"{row.different:,} of {row.compared:,}" if row.compared else "",
+        "seconds": f"{row.seconds:.0f} s",
+    }
+    return {key: str(values[key]) for key in HEADINGS}

@@ -1,0 +1,105 @@
+"""Running plans: one after another in this process, or several at a time, each in a process of its own."""
+
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from forgetfree.lab.display import Display
+from forgetfree.lab.experiment import Plan, estimate, perform
+from forgetfree.lab.records import RunFolder
+
+
+def perform_all(
+    plans: list[Plan], out: Path, console: Console, *, jobs: int = 1, data_root: Path | None = None
+) -> list[Path]:
+    """Run every plan; the run folders, in order. What is finished already is said and left alone."""
+    folders = [out / plan.folder for plan in plans]
+    waiting = []
+    for plan, folder in zip(plans, folders, strict=True):
+        if RunFolder(folder).finished:
+            perform(plan, out)  # checks that the folder is of this very plan
+            console.print(f"finished already: {folder}", highlight=False)
+        else:
+            waiting.append(plan)
+    if jobs == 1 or len(waiting) <= 1:
+        with Display(console) as display:
+            for plan in waiting:
+                display.start(plan.folder.name)
+                perform(plan, out, data_root=data_root, progress=display.step, say=display.say)
+    else:
+        _in_processes(waiting, out, console, jobs, data_root)
+    return folders
+
+
+def cost_table(plans: list[Plan], out: Path, data_root: Path | None, jobs: int) -> Table:
+    """What would be run, and an estimate of its cost from timing a few steps of each."""
+    table = Table(caption="Time: estimated by timing 110 steps now, on this machine; testing and start-up apart.")
+    for heading in ("run folder", "tasks", "steps", "time", "state"):
+        table.add_column(heading, justify="left" if heading in ("run folder", "state") else "right")
+    total = 0.0
+    for plan in plans:
+        cost = estimate(plan, data_root)
+        folder = RunFolder(out / plan.folder)
+        done = folder.finished
+        state = "finished already" if done else "to go on" if (folder.path / "run.toml").is_file() else "new"
+        total += 0.0 if done else cost["seconds"]
+        table.add_row(
+            str(plan.folder), f"{cost['tasks']:.0f}", f"{cost['steps']:,.0f}", _minutes(cost["seconds"]), state
+        )
+    table.add_section()
+    table.add_row(f"all, {jobs} at a time", "", "", _minutes(total / min(jobs, max(1, len(plans)))), "")
+    return table
+
+
+def _in_processes(plans: list[Plan], out: Path, console: Console, jobs: int, data_root: Path | None) -> None:
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context)
+    with pool, Display(console) as display:
+        display.start(f"{len(plans)} runs")
+        running = {pool.submit(_perform_alone, plan, out, data_root): plan for plan in plans}
+        done: set[concurrent.futures.Future[None]] = set()
+        try:
+            while len(done) < len(running):
+                finished, _ = concurrent.futures.wait(running, timeout=1.0, return_when="FIRST_COMPLETED")
+                for future in finished - done:
+                    future.result()
+                    console.print(f"finished: {out / running[future].folder}", highlight=False)
+                done |= finished
+                display.overall([_fraction(out / plan.folder) for plan in plans])
+                time.sleep(0.2)
+        except BaseException:
+            for process in pool._processes.values():
+                process.terminate()
+            raise
+
+
+def _perform_alone(plan: Plan, out: Path, data_root: Path | None) -> None:
+    perform(plan, out, data_root=data_root)
+
+
+def _fraction(folder: Path) -> float:
+    """How far a run has come, from the last line of its events."""
+    return 1.0 if RunFolder(folder).finished else float(_last_event(folder / "events.jsonl").get("done", 0.0))
+
+
+def _last_event(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    with file.open("rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
+        lines = stream.read().splitlines()
+    try:
+        return dict(json.loads(lines[-1])) if lines else {}
+    except ValueError:
+        return {}
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,98 @@
+"""Single task (STL): a fresh network for every task. Nothing is shared, so nothing is forgotten or saved."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from forgetfree.chance import reseed
+from forgetfree.contracts import Inputs, Learned, Memory, Task
+from forgetfree.heads import HeadFactory
+from forgetfree.lessons import Lessons, Place
+from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, reset
+from forgetfree.tickets import Ticket
+from forgetfree.training import Progress, Recipe, Session
+
+
+class SingleTask:
+    """T tasks, T networks: the reference for what a task can reach alone, at T times the capacity."""
+
+    scenario: Literal["til"] = "til"
+    forget_free = True
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        recipe: Recipe | None = None,
+        heads: HeadFactory | None = None,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        cache_bytes: int = 1 << 30,
+    ):
+        refuse(backbone)
+        self.backbone = clone(backbone).to(device)
+        self.networks: Mapping[str, nn.Module] = {}
+        self._lessons = Lessons(
+            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
+        )
+
+    def learn(
+        self,
+        task: Task,
+        checkpoint: Path | str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """Learn one more task in a network of its own."""
+        with self.learning(task) as session:
+            self._lessons.fit(session, checkpoint=checkpoint, progress=progress)
+
+    @contextmanager
+    def learning(self, task: Task) -> Iterator[Session]:
+        """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
+        with self._lessons.turn(task):
+            fresh = clone(self.backbone)
+            reseed(self._place().device, self._lessons.seed, len(self.tasks), "fresh network")
+            reset(fresh)
+
+            def features(inputs: Inputs) -> Any:
+                args, kwargs = as_call(inputs)
+                return fresh(*args, **kwargs)
+
+            def keep() -> None:
+                self.networks = {**self.networks, task.name: freeze(clone(fresh))}
+
+            with self._lessons.session(task, {"network": fresh}, features, keep, holders=(self,)) as session:
+                yield session
+
+    def predict(self, inputs: Inputs, task: str) -> Tensor:
+        """Scores per class of `task`, by its own network."""
+        return self._lessons.predict(inputs, task)
+
+    def memory(self) -> Memory:
+        shared = {
+            f"{task}/{name}": tensor.detach()
+            for task, network in self.networks.items()
+            for name, tensor in named_tensors(network)
+        }
+        return Memory(shared, {}, {}, {name: Ticket({}) for name in self.tasks}, self._lessons.heads.tensors())
+
+    @property
+    def tasks(self) -> Mapping[str, Learned]:
+        """What is learned, by name, in order."""
+        return self._lessons.tasks
+
+    def to(self, device: torch.device | str) -> "SingleTask":
+        with self._lessons.moved(device):
+            self.backbone = clone(self.backbone).to(device)
+            self.networks = {name: clone(network).to(device) for name, network in self.networks.items()}
+        return self
+
+    def _answer(self, name: str) -> nn.Module:
+        return self.networks[name]
+
+    def _place(self) -> Place:
+        return Place.of(self.backbone.parameters())
