@@ -216,6 +216,88 @@ def report(
     console.print(f"Written: {target}/report.csv, .json, .md", highlight=False)
 
 
+@command(example="forgetfree data list", on=data_app, name="list")
+def data_list(as_json: AsJson = False, data_root: Root = None) -> None:
+    """The data sets, their size and licence, and which of their files are here."""
+    from forgetfree.lab.benchmarks.sources import SOURCES
+    from forgetfree.lab.benchmarks.sources import data_root as root_of
+
+    root = root_of(data_root)
+    entries: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "title": source.title,
+            "megabytes": round(source.size / 1e6, 1),
+            "here": sum((root / name / file).is_file() for file in source.files),
+            "files": len(source.files),
+            "licence": source.licence,
+        }
+        for name, source in SOURCES.items()
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps({"root": str(root), "sources": entries}, indent=1, ensure_ascii=False) + "\n")
+        return
+    table = Table(caption=f"data root: {root}")
+    for heading in ("name", "what", "size", "files here", "licence"):
+        table.add_column(heading)
+    for entry in entries:
+        here = f"{entry['here']} of {entry['files']}"
+        table.add_row(entry["name"], entry["title"], f"{entry['megabytes']} MB", here, entry["licence"])
+    console.print(table)
+
+
+@command(example="forgetfree data fetch mnist", on=data_app, name="fetch")
+def data_fetch(
+    names: Annotated[list[str] | None, typer.Argument(help="Which data sets; default: all.")] = None,
+    data_root: Root = None,
+) -> None:
+    """Download the original files, checked by digest; what is here already is left alone."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from forgetfree.lab.benchmarks.sources import SOURCES, fetch
+
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console
+    )
+    with bars:
+        shown: dict[str, Any] = {}
+
+        def advance(file: str, so_far: int, total: int) -> None:
+            if file not in shown:
+                shown[file] = bars.add_task(file, total=total)
+            bars.update(shown[file], completed=so_far)
+
+        for name in names or list(SOURCES):
+            files = fetch(name, data_root, advance)
+            console.print(f"{name}: complete, {next(iter(files.values())).parent}", highlight=False)
+
+
+@command(example="forgetfree data check mnist", on=data_app, name="check")
+def data_check(
+    names: Annotated[list[str] | None, typer.Argument(help="Which data sets; default: all.")] = None,
+    as_json: AsJson = False,
+    data_root: Root = None,
+) -> None:
+    """Compute every digest anew and compare; exit code 1 if anything is missing or not the original."""
+    from forgetfree.lab.benchmarks.sources import SOURCES, check
+
+    found = {name: check(name, data_root) for name in names or list(SOURCES)}
+    if as_json:
+        plain = {name: {status.name: status.state for status in files} for name, files in found.items()}
+        sys.stdout.write(json.dumps(plain, indent=1) + "\n")
+    else:
+        table = Table()
+        for heading in ("data set", "file", "state", "place"):
+            table.add_column(heading)
+        for name, files in found.items():
+            for status in files:
+                rows = f" ({status.rows} samples)" if status.rows is not None else ""
+                table.add_row(name, status.name, status.state + rows, str(status.path.parent))
+        console.print(table)
+    if any(status.state != "ok" for files in found.values() for status in files):
+        raise typer.Exit(1)
+
+
 def _finish(folders: list[Path], out: Path) -> None:
     from forgetfree.lab.records import RunFolder
     from forgetfree.lab.report.tables import as_table, rows

@@ -92,7 +92,7 @@ class SingleTask:
         return self
 
     def _answer(self, name: str) -> nn.Module:
-        return self.networks[name]
+        return freeze(clone(self.networks[name]))
 
     def _place(self) -> Place:
         return Place.of(self.backbone.parameters())

@@ -38,8 +38,8 @@ def run(
     `evaluate="first-and-last"` tests a task right after it is learned and at the end only, for long streams.
     With `checkpoints`, a killed run replays finished tasks from there and goes on with the next.
     """
-    record = Record(tasks=[task.name for task in benchmark.tasks], notes=dict(benchmark.notes))
-    last = len(benchmark.tasks) - 1
+    record = Record(tasks=list(benchmark.names), notes=dict(benchmark.notes))
+    last = len(record.tasks) - 1
     first_answers: dict[str, Tensor] = {}
     finish = getattr(learner, "finish", None)  # learners that only collect until the end have one
     for t, task in enumerate(benchmark.tasks):
@@ -54,8 +54,9 @@ def run(
             started = time.monotonic()
             for i, name in enumerate(record.tasks[: t + 1]):
                 if evaluate == "all" or t in (i, last):
-                    answers = _answers(learner, benchmark.tests[name], name, batch)
-                    row[i] = _accuracy(answers, benchmark.tests[name].labels)
+                    exam = benchmark.tests[name]
+                    answers = _answers(learner, exam, name, batch)
+                    row[i] = _accuracy(answers, exam.labels)
                     _compare(record, first_answers, name, answers)
             record.seconds["testing"].append(time.monotonic() - started)
             record.footprints.append(asdict(footprint(learner.memory(), dense)))

@@ -1,0 +1,54 @@
+"""Every experiment of the catalog: found by walking, counted, and run at scale smoke with every method it names."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import forgetfree
+from forgetfree.lab.experiment import catalog, describe, perform, plan
+from forgetfree.methods import METHODS
+
+FOLDER = Path(forgetfree.__file__).parent / "lab" / "catalog"
+FILES = sorted(FOLDER.rglob("*.toml"))
+NAMES = [str(file.relative_to(FOLDER).with_suffix("")) for file in FILES]
+NEEDS_DATA = {"til/permuted_mnist": "mnist"}
+
+
+def test_the_walk_finds_what_the_catalog_lists():
+    assert len(NAMES) == 3
+    assert list(catalog()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_line_of_a_file_is_a_command_that_plans(name):
+    first = describe(name).splitlines()[0]
+    words = first.removeprefix("# ").split()
+    assert words[:3] == ["forgetfree", "run", name], first
+    options = dict(zip(words[3::2], words[4::2], strict=True))
+    from forgetfree.lab.experiment import parse_overrides
+
+    overrides = parse_overrides([options["--set"]]) if "--set" in options else {}
+    assert len(plan(name, methods=[options["--method"]], scale=options["--scale"], overrides=overrides)) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_names_every_method_and_the_scales(name):
+    content = tomllib.loads(describe(name))
+    assert set(content["methods"]) == set(METHODS)
+    assert {"smoke", "cpu"} <= set(content["scales"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("method", METHODS)
+def test_an_experiment_runs_at_scale_smoke(name, method, tmp_path, request):
+    root = request.getfixturevalue("miniature_" + NEEDS_DATA[name]) if name in NEEDS_DATA else None
+    (each,) = plan(name, methods=[method], scale="smoke")
+    record = perform(each, tmp_path, data_root=root)
+    assert len(record.accuracy) == len(record.tasks) >= 2
+    assert 0 <= record.acc <= 1
+    assert all(value is None for t, row in enumerate(record.accuracy) for value in row[t + 1 :])
+    if METHODS[method].forget_free:
+        assert record.different == 0
+        assert record.compared > 0
+        assert record.bwt == 0

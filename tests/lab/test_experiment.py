@@ -1,0 +1,102 @@
+"""Words become plans: overrides, lists, scales; what does not exist is named, with the nearest that does."""
+
+import pytest
+
+import forgetfree as ff
+from forgetfree.lab.experiment import Plan, catalog, parse_overrides, plan
+
+
+def only(*args, **kwargs):
+    (result,) = plan(*args, **kwargs)
+    return result
+
+
+def test_overrides_go_where_they_belong():
+    result = only("til/digits_permuted", overrides={"capacity": 0.2, "recipe.epochs": 3, "benchmark.tasks": 4})
+    assert result.settings["method"]["capacity"] == 0.2
+    assert result.settings["recipe"]["epochs"] == 3
+    assert result.settings["benchmark"]["tasks"] == 4
+
+
+def test_a_key_that_only_one_section_has_needs_no_section():
+    assert only("til/digits_permuted", overrides={"epochs": 2}).settings["recipe"]["epochs"] == 2
+
+
+def test_a_list_means_one_run_each_and_lists_multiply():
+    plans = plan(
+        "til/digits_permuted", seeds=[0, 1], overrides={"capacity": [0.1, 0.2], "recipe.lr": [0.1, 0.01, 0.001]}
+    )
+    assert len(plans) == len({str(each.folder) for each in plans}) == 12
+
+
+def test_a_key_that_takes_a_list_keeps_it_whole():
+    result = only("til/digits_permuted", overrides={"backbone.hidden": [50, 40, 30]})
+    assert result.settings["backbone"]["hidden"] == (50, 40, 30)
+
+
+def test_the_more_particular_setting_wins():
+    wsn, finetune = plan("til/permuted_mnist", methods=["wsn", "finetune"], scale="paper")
+    assert (wsn.settings["recipe"]["optimizer"], finetune.settings["recipe"]["optimizer"]) == ("adam", "sgd")
+    assert finetune.settings["recipe"]["patience"] is None
+    assert only("til/permuted_mnist", scale="cpu").settings["recipe"]["batch_size"] == 64
+
+
+def test_folders_are_named_by_what_differs():
+    result = only("til/permuted_mnist", scale="paper", seeds=[1], overrides={"capacity": 0.05})
+    assert str(result.folder) == "til-permuted_mnist/wsn-capacity=0.05-paper-seed1"
+
+
+def test_a_plan_comes_back_from_its_toml():
+    import tomllib
+
+    import tomli_w
+
+    for method in ff.METHODS:
+        result = only("til/permuted_mnist", methods=[method], scale="paper", overrides={"recipe.epochs": 2})
+        assert Plan.from_toml(tomllib.loads(tomli_w.dumps(result.as_toml()))) == result
+
+
+def test_words_are_read_as_toml_then_as_text():
+    words = ["capacity=0.05,0.1", "recipe.optimizer=sgd", "recipe.patience=none", "backbone.hidden=[5, 6]", "x=true"]
+    assert parse_overrides(words) == {
+        "capacity": [0.05, 0.1],
+        "recipe.optimizer": "sgd",
+        "recipe.patience": "none",
+        "backbone.hidden": [5, 6],
+        "x": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: plan("til/digits_permutd"), r"til/digits_permuted.*There are: "),
+        (lambda: plan("til/digits_permuted", methods=["wsm"]), r"Did you mean wsn"),
+        (lambda: plan("til/digits_permuted", scale="papr"), r"no scale 'papr'"),
+        (lambda: plan("til/digits_permuted", overrides={"capacty": 0.1}), r"Did you mean capacity"),
+        (lambda: plan("til/digits_permuted", overrides={"recipe.epoch": 1}), r"Did you mean epochs"),
+        (lambda: plan("til/digits_permuted", methods=["finetune"], overrides={"capacity": 0.1}), r"method finetune"),
+        (lambda: plan("til/digits_permuted", overrides={"recipe.epochs": "many"}), r"a whole number; got 'many'"),
+        (lambda: plan("til/digits_permuted", overrides={"recipe.epochs": 2.5}), r"takes a whole number"),
+        (lambda: plan("til/digits_permuted", overrides={"recipe.optimizer": "lion"}), r"'adam' or 'adamw'"),
+        (lambda: plan("til/digits_permuted", overrides={"heads": "wide"}), r"linear_without_bias"),
+        (lambda: parse_overrides(["capacity"]), r"--set takes key=value"),
+    ],
+)  # fmt: skip
+def test_what_does_not_exist_is_named_with_what_does(call, said):
+    with pytest.raises(ff.InputError, match=said):
+        call()
+
+
+def test_an_unknown_key_in_a_catalog_file_is_an_error(monkeypatch):
+    from forgetfree.lab import experiment
+
+    content = experiment._read("til/digits_permuted")
+    content["recipe"]["epoch"] = 3
+    monkeypatch.setattr(experiment, "_read", lambda name: content)
+    with pytest.raises(ff.InputError, match="no key 'epoch' of recipe"):
+        plan("til/digits_permuted")
+
+
+def test_the_catalog_has_titles():
+    assert all(catalog().values())

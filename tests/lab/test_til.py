@@ -1,0 +1,81 @@
+"""The task-incremental protocol: every cell measured, nothing copied, tests never seen by the learner."""
+
+import pytest
+import torch
+from torch import nn
+
+import forgetfree as ff
+from forgetfree.lab.benchmarks import BENCHMARKS
+from forgetfree.lab.protocols import til
+
+RECIPE = ff.Recipe(epochs=1, batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def benchmark_():
+    return BENCHMARKS["digits_permuted"](tasks=3, seed=0)
+
+
+def backbone():
+    return nn.Sequential(nn.Linear(64, 30), nn.ReLU())
+
+
+class Spy(ff.WSN):
+    """Counts what is asked, and can be told to answer wrongly about old tasks."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.asked, self.spoil = [], False
+
+    def predict(self, inputs, task):
+        self.asked.append((len(self.tasks), task))
+        answer = super().predict(inputs, task)
+        old = self.spoil and list(self.tasks).index(task) < len(self.tasks) - 1
+        return answer.nextafter(answer + 1) if old else answer
+
+
+def test_every_cell_on_and_below_the_diagonal_is_measured_by_asking(benchmark_):
+    spy = Spy(backbone(), capacity=0.5, recipe=RECIPE)
+    record = til.run(spy, benchmark_, dense=1920, batch=10_000)
+    names = [task.name for task in benchmark_.tasks]
+    assert spy.asked == [(t + 1, names[i]) for t in range(3) for i in range(t + 1)]
+    for t, row in enumerate(record.accuracy):
+        assert [value is None for value in row] == [i > t for i in range(3)]
+    assert record.different == 0
+    assert record.compared == 3 * len(benchmark_.tests[names[0]].labels)
+
+
+def test_first_and_last_leaves_the_other_cells_empty(benchmark_):
+    learner = ff.WSN(backbone(), capacity=0.5, recipe=RECIPE)
+    record = til.run(learner, benchmark_, dense=1920, evaluate="first-and-last")
+    assert [[value is None for value in row] for row in record.accuracy] == [
+        [False, True, True],
+        [True, False, True],
+        [False, False, False],
+    ]
+    assert record.bwt == 0
+
+
+def test_an_answer_that_changes_by_one_bit_is_counted(benchmark_):
+    spy = Spy(backbone(), capacity=0.5, recipe=RECIPE)
+    spy.spoil = True
+    record = til.run(spy, benchmark_, dense=1920)
+    assert record.different == record.compared > 0
+
+
+def test_a_learner_that_collects_is_finished_once_and_has_only_a_last_row(benchmark_):
+    learner = ff.METHODS["multitask"](backbone(), recipe=RECIPE)
+    record = til.run(learner, benchmark_, dense=1920)
+    assert record.accuracy[0] == record.accuracy[1] == [None] * 3
+    assert None not in record.accuracy[2]
+    assert record.bwt is None
+
+
+def test_accuracy_is_that_of_the_test_set(benchmark_):
+    learner = ff.WSN(backbone(), capacity=0.5, recipe=ff.Recipe(epochs=8, batch_size=32, lr=0.01))
+    record = til.run(learner, benchmark_, dense=1920)
+    exam = benchmark_.tests[record.tasks[0]]
+    right = (learner.predict(exam.inputs, record.tasks[0]).argmax(1) == exam.labels).float().mean()
+    assert record.accuracy[2][0] == pytest.approx(float(right), abs=2e-3)
+    assert record.acc > 0.7
+    assert torch.tensor(record.footprints[-1]["density"]) > 0.5

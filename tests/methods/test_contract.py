@@ -1,0 +1,51 @@
+"""Every method of the table keeps the contract of a learner, and the check itself can fail."""
+
+import pytest
+import torch
+from torch import nn
+
+import forgetfree as ff
+from forgetfree.testing import check_learner
+
+SETTINGS = {"wsn": {"capacity": 0.3}}
+RECIPE = ff.Recipe(epochs=3, batch_size=16, lr=0.02)
+
+
+def backbone():
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 12), nn.ReLU())
+
+
+@pytest.mark.parametrize("method", ff.METHODS)
+def test_a_method_keeps_the_contract_of_a_learner(method):
+    check_learner(lambda: ff.METHODS[method](backbone(), recipe=RECIPE, **SETTINGS.get(method, {})))
+
+
+def test_the_table_has_the_methods_it_should():
+    assert list(ff.METHODS) == ["wsn", "finetune", "single_task", "multitask"]
+
+
+def test_a_learner_that_forgets_cannot_call_itself_forget_free():
+    class Liar(type(ff.METHODS["finetune"](backbone()))):
+        forget_free = True
+
+    with pytest.raises(AssertionError, match="changed after later tasks"):
+        check_learner(lambda: Liar(backbone(), recipe=RECIPE))
+
+
+def test_a_learner_that_draws_from_the_callers_random_state_is_caught():
+    class Sloppy(ff.WSN):
+        def learn(self, task, checkpoint=None, progress=None):
+            super().learn(task, checkpoint, progress)
+            torch.rand(1)
+
+    with pytest.raises(AssertionError, match="random state"):
+        check_learner(lambda: Sloppy(backbone(), capacity=0.3, recipe=RECIPE))
+
+
+def test_a_learner_that_accepts_anything_is_caught():
+    class Careless(ff.WSN):
+        def predict(self, inputs, task):
+            return super().predict(inputs, task if task in self.tasks else next(iter(self.tasks)))
+
+    with pytest.raises(AssertionError, match="unknown task"):
+        check_learner(lambda: Careless(backbone(), capacity=0.3, recipe=RECIPE))
