@@ -755,3 +755,18 @@ def test_a_module_that_writes_to_its_inputs_does_not_change_the_tasks_data() -> 
     learner_of(Greedy(), recipe=ff.Recipe(epochs=2, batch_size=8)).learn(given)
     assert torch.equal(given.train[0], inputs)
     assert torch.equal(given.valid[0], inputs)
+
+
+def test_a_module_that_draws_random_numbers_in_eval_mode_is_refused_and_nothing_is_lost():
+    class Restless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 8)
+
+        def forward(self, x):
+            return nn.functional.dropout(self.linear(x))
+
+    learner = ff.WSN(Restless(), capacity=0.5)
+    with pytest.raises(ff.ModuleError, match="random numbers in eval mode"):
+        learner.learn(ff.Task("a", (0, 1), (torch.randn(8, 4), torch.arange(8) % 2)))
+    assert not learner.tasks

@@ -6,26 +6,47 @@ remembered, so an epoch can be started again without a saved random state.
 
 import hashlib
 import json
+import operator
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 
+from forgetfree.errors import InputError
+
 _BORROWER = threading.RLock()
+
+
+def check_seed(seed: int) -> int:
+    """`seed` itself, as a plain number."""
+    try:
+        return operator.index(seed)
+    except TypeError as error:
+        raise InputError(f"a seed is a whole number; got {seed!r}.") from error
 
 
 def derive(seed: int, *words: int | str) -> int:
     """A 63-bit seed that depends on nothing but its arguments."""
-    text = json.dumps([seed, *words]).encode()
+    text = json.dumps([check_seed(seed), *words]).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 def stream(seed: int, *words: int | str) -> torch.Generator:
     """A CPU generator seeded by `derive`: the same numbers whatever device learns."""
     return torch.Generator().manual_seed(derive(seed, *words))
+
+
+def draws(call: Callable[[], object], tries: int = 3) -> bool:
+    """Whether `call` moves torch's random state, every time it is tried (another thread may move it now and then)."""
+    for _ in range(tries):
+        before = torch.get_rng_state()
+        call()
+        if torch.equal(before, torch.get_rng_state()):
+            return False
+    return True
 
 
 def reseed(device: torch.device, seed: int, *words: int | str) -> None:

@@ -47,7 +47,11 @@ class Task:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a task's name is a non-empty text; got {self.name!r}.")
-        object.__setattr__(self, "classes", tuple(self.classes))
+        if isinstance(self.classes, str):
+            raise InputError(
+                f"task {self.name!r}: classes are several names, as in ('cat', 'dog'); got {self.classes!r}."
+            )
+        object.__setattr__(self, "classes", tuple(_plain_class(name) for name in self.classes))
         if len(set(self.classes)) != len(self.classes):
             raise InputError(f"task {self.name!r} names a class twice: {self.classes}.")
         if isinstance(self.loss, str) and self.loss not in LOSSES:
@@ -133,3 +137,11 @@ class Learner(Protocol):
     ) -> None: ...
     def predict(self, inputs: Inputs, task: str) -> Tensor: ...
     def memory(self) -> Memory: ...
+
+
+def _plain_class(name: Any) -> int | str:
+    """A class as a plain number or text: numpy's and torch's numbers become Python's."""
+    plain = name.item() if hasattr(name, "item") else name
+    if isinstance(plain, bool) or not isinstance(plain, int | str):
+        raise InputError(f"a class is named by a whole number or a text; got {name!r}.")
+    return plain

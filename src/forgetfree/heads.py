@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
-from forgetfree.modules import copy_module, freeze, named_tensors, refuse
+from forgetfree.modules import clone, copy_module, freeze, named_tensors, refuse
 
 HeadFactory = Callable[[int, Task], nn.Module]
 """(width of the features, task) -> the task's head."""
@@ -52,12 +52,14 @@ class TaskHeads:
                 "Flatten or pool them at the end of the backbone, or pass heads=factory, (width, task) -> Module."
             )
         made = factory(features.shape[-1], task)
-        refuse(made)
-        return copy_module(made, lambda _, tensor: tensor.detach().clone()).to(features.device, features.dtype)
+        refuse(made, "head")
+        head = clone(made).to(features.device, features.dtype)
+        _try(head, task, features)
+        return head
 
     def keep(self, name: str, head: nn.Module) -> None:
         """Store the head as it stands, in tensors that no optimizer has seen."""
-        self.kept = {**self.kept, name: freeze(copy_module(head, lambda _, tensor: tensor.detach().clone()))}
+        self.kept = {**self.kept, name: freeze(clone(head))}
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of every head, by task."""
@@ -68,6 +70,22 @@ class TaskHeads:
             name: copy_module(head, lambda _, value: value.detach().to(device)) for name, head in self.kept.items()
         }
         return self
+
+
+def _try(head: nn.Module, task: Task, features: Tensor) -> None:
+    """Refuse a head that cannot take the features or gives too few answers."""
+    try:
+        answer = freeze(clone(head))(features)
+    except RuntimeError as error:
+        raise InputError(
+            f"the head of task {task.name!r} cannot take features of shape {tuple(features.shape)}. It says: {error}"
+        ) from error
+    shape = tuple(answer.shape) if isinstance(answer, Tensor) else ()
+    if task.classifies and (len(shape) != 2 or shape[0] != len(features) or shape[1] < task.width):
+        raise InputError(
+            f"the head of task {task.name!r} gives shape {shape} for {len(features)} samples; it needs a row for each "
+            f"and {task.width} outputs."
+        )
 
 
 class Whole(nn.Module):

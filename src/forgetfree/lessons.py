@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from forgetfree.answering import Answers
 from forgetfree.batches import Batch, check_data, convert, explained, first_batch, signature
-from forgetfree.chance import borrowed, reseed
+from forgetfree.chance import borrowed, check_seed, draws, reseed
 from forgetfree.contracts import Inputs, Learned, Task
-from forgetfree.errors import InputError, TaskError
+from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.heads import HeadFactory, TaskHeads, Whole
 from forgetfree.modules import copy_module
 from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit
@@ -39,6 +39,8 @@ class Place:
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> "Place":
         floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+        if not floating:
+            raise ModuleError("the backbone has no floating-point parameter, so there is nothing to learn in it.")
         kinds = {tensor.dtype for tensor in floating}
         return cls(floating[0].device, kinds.pop() if len(kinds) == 1 else None)
 
@@ -67,7 +69,7 @@ class Lessons:
         cache_bytes: int,
     ):
         self.recipe = recipe or Recipe()
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.heads = TaskHeads(heads)
         self.learned: Mapping[str, Learned] = {}
         self._optimizer: Mapping[str, dict[str, Any]] = {}
@@ -84,7 +86,8 @@ class Lessons:
     def turn(self, task: Task) -> Iterator[None]:
         """Wait until no other task is being learned; refuse a task that cannot be; borrow the random state."""
         check_data(task)
-        with borrowed(self._place().device), self._turn.taken_for(task.name):
+        learnable = torch.inference_mode(False), torch.enable_grad()  # whatever mode the caller is in
+        with learnable[0], learnable[1], borrowed(self._place().device), self._turn.taken_for(task.name):
             if task.name in self.learned:
                 raise TaskError(f"task {task.name!r} is learned already; learned tasks are {list(self.learned)}.")
             yield
@@ -186,11 +189,16 @@ class Lessons:
             part.train(False)  # a look at the features leaves no trace in norms and counters
         plain = torch.autocast(self._place().device.type, enabled=False)  # the head is of the type of the weights
         with torch.no_grad(), plain, explained(sample, None, task.name):
-            width = features(sample)
+            seen: list[Any] = []
+            if draws(lambda: seen.append(features(sample))):
+                raise ModuleError(
+                    "the backbone draws random numbers in eval mode, so that it can never give the same answer twice. "
+                    "Use nn.Dropout, or torch.nn.functional.dropout(x, training=self.training)."
+                )
         for part in parts.values():
             part.train(True)
         reseed(self._place().device, self.seed, len(self.learned), "head")
-        return self.heads.new(task, width)
+        return self.heads.new(task, seen[-1])
 
     def _whole(self, name: str) -> nn.Module:
         head = copy_module(self.heads.kept[name], lambda _, tensor: tensor.clone())  # a head may write to itself too

@@ -86,10 +86,10 @@ def freeze(module: nn.Module) -> nn.Module:
     return module.eval().requires_grad_(False)
 
 
-def refuse(module: nn.Module) -> None:
+def refuse(module: nn.Module, what: str = "backbone") -> None:
     """Raise a `ModuleError` for a module that could leak between tasks, saying what to do instead."""
     if not isinstance(module, nn.Module):
-        raise ModuleError(f"a backbone is an nn.Module; got {type(module).__name__}.")
+        raise ModuleError(f"a {what} is an nn.Module; got {type(module).__name__}.")
     registered = {id(tensor) for _, tensor in named_tensors(module)}
     inside = {id(part) for part in module.modules()}
     for path, part in module.named_modules():

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from forgetfree.contracts import Inputs
-from forgetfree.errors import InputError, ModuleError
+from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.masks import Masks
 from forgetfree.modules import as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
@@ -141,6 +141,10 @@ class SharedNetwork:
 
     def keep(self, name: str, lent: "LentNetwork", masks: Masks) -> None:
         """Make what was lent the ticket of task `name` (Algorithm 1, line 9); weights it uses never move again."""
+        if name in self.tickets:
+            raise TaskError(f"task {name!r} has a ticket already; tickets are for {list(self.tickets)}.")
+        if set(masks) != set(self.weights):
+            raise InputError(f"a ticket has one mask for each of {list(self.weights)}; got masks for {list(masks)}.")
         weights = lent.weights()
         chosen = {tensor: mask.detach() != 0 for tensor, mask in masks.items()}
         own = {tensor: value for tensor, value in lent.own().items() if not _same(value, self._start[tensor])}
@@ -154,6 +158,8 @@ class SharedNetwork:
     def answer(self, name: str) -> nn.Module:
         """A plain module, in eval mode, with the weights of task `name` written into it."""
         kept = self.kept
+        if name not in kept.tickets:
+            raise TaskError(f"no ticket for task {name!r}; there are tickets for {list(kept.tickets)}.")
         ticket = kept.tickets[name]
 
         def tensor_for(tensor: str, old: Tensor) -> Tensor:
@@ -319,12 +325,12 @@ def _warn_of_much_owned(module: nn.Module, layout: Layout) -> None:
     if share > OWNED_WARNING:
         largest = max(owned, key=owned.__getitem__)
         log.warning(
-            "%.0f %% of the parameters are owned by each task, which makes every task large (the largest is %s, %d "
-            "values). Share them with masked=…, for example masked=[..., %r]; layout() lists every tensor.",
+            "%.0f %% of the parameters are owned by each task, which makes every task large (the largest is %r, %d "
+            "values). masked=… says which tensors tasks share instead: name patterns or a predicate, in place of the "
+            "default choice; layout() lists every tensor.",
             100 * share,
             largest,
             owned[largest],
-            largest,
         )
 
 

@@ -28,7 +28,7 @@ log = logging.getLogger("forgetfree")
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop")
-CHECKPOINT = "checkpoint"
+CHECKPOINT = "checkpoint, version 1"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,10 @@ class Recipe:
     def build(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimizer for one task."""
         if callable(self.optimizer):
-            return self.optimizer(parameters)
+            made = self.optimizer(parameters)
+            if not all(hasattr(made, name) for name in ("step", "zero_grad", "param_groups", "state_dict")):
+                raise InputError(f"Recipe(optimizer=…) must give a torch optimizer; it gave a {type(made).__name__}.")
+            return made
         common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         match self.optimizer:
             case "adam":
@@ -312,7 +315,7 @@ def fit(
         _carry(session, optimizer, carried)
     run = _Run(session, recipe, optimizer, checkpoint, seed, position)
     started = time.monotonic()
-    with borrowed(device):
+    with borrowed(device), torch.autocast(device.type, enabled=False):  # the caller's would reach into backward()
         while not run.complete:
             epoch = len(run.curves)
             reseed(device, seed, position, "epoch", epoch)
@@ -438,7 +441,7 @@ class _Watch:
                 loss,
                 None,
                 None,
-                float(optimizer.param_groups[0]["lr"]),
+                float(optimizer.param_groups[0].get("lr", 0.0)),
                 now - self._started,
                 False,
             )
@@ -473,7 +476,7 @@ class _Run:
 
     @property
     def lr(self) -> float:
-        return max(float(group["lr"]) for group in self.optimizer.param_groups)
+        return max(float(group.get("lr", 0.0)) for group in self.optimizer.param_groups)
 
     def record(self, loss: float, valid_loss: float | None, valid_accuracy: float | None) -> None:
         """Take note of a finished epoch; decide whether it is the best and whether it is the last."""
@@ -518,7 +521,7 @@ class _Run:
             self.patience -= 1
             if self.patience == 0:
                 for group in self.optimizer.param_groups:
-                    group["lr"] *= self.recipe.factor
+                    group["lr"] = group.get("lr", 0.0) * self.recipe.factor
                 self.patience = self.recipe.patience
                 self.complete = self.lr < self.recipe.min_lr
 
@@ -622,4 +625,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if callable(value):
         return getattr(value, "__qualname__", type(value).__qualname__)
-    return value
+    return value if value is None or isinstance(value, bool | int | float | str) else type(value).__qualname__

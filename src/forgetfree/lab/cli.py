@@ -312,3 +312,7 @@ def _first_line(thing: Any) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
+
+
+if __name__ == "__main__":
+    main()

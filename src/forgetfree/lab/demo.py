@@ -9,7 +9,7 @@ from forgetfree.lab.display import Display
 from forgetfree.lab.experiment import perform, plan
 from forgetfree.lab.records import Record
 
-EXPERIMENT = "til/digits_permuted"
+EXPERIMENT, SCALE = "til/digits_permuted", "cpu"
 METHODS = {
     "wsn": "WSN (forgetfree)",
     "finetune": "fine-tuning",
@@ -20,7 +20,7 @@ METHODS = {
 
 def demo(console: Console, out: Path, *, seed: int = 0) -> None:
     """Run all methods and print what happened."""
-    plans = plan(EXPERIMENT, methods=METHODS, seeds=[seed])
+    plans = plan(EXPERIMENT, methods=METHODS, scale=SCALE, seeds=[seed])
     capacity = plans[0].settings["method"]["capacity"]
     _say(console, "[bold]Ten tasks, learned one after another in one small network (64-100-100).[/bold]")
     _say(

@@ -142,11 +142,13 @@ def perform(
 ) -> Record:
     """Run a plan in its folder, or go on where it stopped; a finished one is only read."""
     folder = RunFolder(out / plan.folder)
-    with folder.locked():
-        folder.open(plan.as_toml(), versions())
+    if folder.started:
+        folder.check(plan.as_toml())
         if folder.finished:
             return folder.record()
-
+    benchmark, learner, dense = build(plan, data_root)  # before anything is written: most mistakes show here
+    with folder.locked():
+        folder.start(plan.as_toml(), versions())
         stage = [0, 1]  # which task of how many
 
         def tell(event: dict[str, Any]) -> None:
@@ -167,7 +169,6 @@ def perform(
         torch.set_num_threads(plan.threads)
         try:
             tell({"event": "start"})
-            benchmark, learner, dense = build(plan, data_root)
             record = PROTOCOLS[plan.experiment.partition("/")[0]](
                 learner, benchmark, dense=dense, checkpoints=folder.checkpoints, progress=watch, say=tell,
                 **plan.settings["protocol"],

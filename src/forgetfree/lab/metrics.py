@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forgetfree.contracts import Memory
+from forgetfree.errors import InputError
 
 Matrix = Sequence[Sequence[float | None]]
 
@@ -36,7 +37,7 @@ def average_accuracy(accuracy: Matrix) -> float:
     """ACC: the mean over all tasks at the end."""
     last = [value for value in accuracy[-1] if value is not None]
     if len(last) != len(accuracy[-1]):
-        raise ValueError("ACC needs the accuracy of every task after the last one was learned.")
+        raise InputError("ACC needs the accuracy of every task after the last one was learned.")
     return sum(last) / len(last)
 
 

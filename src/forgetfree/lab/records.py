@@ -65,6 +65,10 @@ class RunFolder:
         self.path = path
 
     @property
+    def started(self) -> bool:
+        return (self.path / "run.toml").is_file()
+
+    @property
     def finished(self) -> bool:
         return (self.path / "record.json").is_file()
 
@@ -81,19 +85,20 @@ class RunFolder:
     def versions(self) -> dict[str, Any]:
         return dict(self._toml().get("versions", {}))
 
-    def open(self, plan: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
-        """Make the folder, or check that it is of this very plan."""
-        if (self.path / "run.toml").is_file():
-            difference = _difference(self.plan(), plan)
-            if difference:
-                raise InputError(
-                    f"{self.path} holds another run; it differs in\n"
-                    + "\n".join(f"  {line}" for line in difference)
-                    + "\nNothing was changed: choose another --out, or move that folder away."
-                )
-            return
-        text = tomli_w.dumps({**plan, "versions": dict(versions)})
-        write_atomically(self.path / "run.toml", text.encode())
+    def check(self, plan: Mapping[str, Any]) -> None:
+        """Refuse a folder of another plan, showing the difference."""
+        difference = _difference(self.plan(), plan)
+        if difference:
+            raise InputError(
+                f"{self.path} holds another run; it differs in\n"
+                + "\n".join(f"  {line}" for line in difference)
+                + "\nNothing was changed: choose another --out, or move that folder away."
+            )
+
+    def start(self, plan: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
+        """Write the plan down, unless that was done in an earlier life of the run."""
+        if not self.started:
+            write_atomically(self.path / "run.toml", tomli_w.dumps({**plan, "versions": dict(versions)}).encode())
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ def cost_table(plans: list[Plan], out: Path, data_root: Path | None, jobs: int) 
         cost = estimate(plan, data_root)
         folder = RunFolder(out / plan.folder)
         done = folder.finished
-        state = "finished already" if done else "to go on" if (folder.path / "run.toml").is_file() else "new"
+        state = "finished already" if done else "to go on" if folder.started else "new"
         total += 0.0 if done else cost["seconds"]
         table.add_row(
             str(plan.folder), f"{cost['tasks']:.0f}", f"{cost['steps']:,.0f}", _minutes(cost["seconds"]), state

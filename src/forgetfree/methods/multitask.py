@@ -124,6 +124,11 @@ class Multitask:
         """What is learned, by name, in order; empty before `finish()`."""
         return self._lessons.tasks
 
+    def to(self, device: torch.device | str) -> "Multitask":
+        with self._lessons.moved(device):
+            self._wrapped, self.backbone = clone(self._wrapped).to(device), clone(self.backbone).to(device)
+        return self
+
     def _new_heads(self, trained: nn.Module, tasks: list[Task]) -> nn.ModuleList:
         place = self._place()
         sample = place.admit(tasks[0].train[0][:2])  # type: ignore[index]

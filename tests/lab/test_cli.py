@@ -1,0 +1,172 @@
+"""The command line as a user holds it: help with examples, clear errors, tables, files."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from forgetfree.lab import cli
+
+COMMANDS = [
+    *([word] for word in ("demo", "list", "show", "run", "resume", "report")),
+    *(["data", word] for word in ("list", "fetch", "check")),
+]
+
+
+@pytest.fixture
+def call(monkeypatch):
+    monkeypatch.setattr(cli.console, "_width", 200)
+    monkeypatch.setattr(cli.errors, "_width", 200)
+
+    def invoke(*words, code=0):
+        result = CliRunner().invoke(cli.app, list(map(str, words)))
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.output
+
+    return invoke
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_help_of_every_command_carries_an_example(call, command):
+    assert f"Example: forgetfree {' '.join(command)}" in " ".join(call(*command, "--help").split())
+
+
+def test_the_list_of_commands_is_complete(call):
+    text = call("--help")
+    assert all(command[0] in text for command in COMMANDS)
+
+
+def test_list_and_show_speak_json(call):
+    tables = json.loads(call("list", "--json"))
+    assert "til/permuted_mnist" in tables["experiments"]
+    assert "wsn" in tables["methods"]
+    shown = json.loads(call("show", "til/permuted_mnist", "--method", "wsn", "--scale", "paper", "--json"))
+    assert shown["method"]["capacity"] == 0.05
+    assert call("show", "til/permuted_mnist").startswith("# forgetfree run til/permuted_mnist")
+    assert "[recipe]" in call("show", "til/permuted_mnist", "--method", "finetune")
+
+
+def test_run_report_and_run_again(call, tmp_path):
+    words = (
+        "run",
+        "til/digits_split",
+        "--method",
+        "wsn",
+        "--method",
+        "finetune",
+        "--scale",
+        "smoke",
+        "--out",
+        tmp_path,
+    )
+    first = call(*words)
+    assert "finetune" in first
+    assert "0 of" in first  # no answer of WSN changed
+    assert call(*words).count("finished already") == 2
+    table = call("report", tmp_path)
+    assert "ACC %" in table
+    rows = json.loads((tmp_path / "report.json").read_text())
+    assert {row["method"] for row in rows} == {"wsn", "finetune"}
+    assert (tmp_path / "report.csv").read_text().startswith("experiment,method")
+    assert (tmp_path / "report.md").read_text().startswith("| experiment |")
+    assert "Everything is finished" in call("resume", tmp_path)
+
+
+def test_several_runs_at_a_time_give_what_one_at_a_time_gives(call, tmp_path):
+    words = ("run", "til/digits_split", "--scale", "smoke", "--seed", 0, "--seed", 1)
+    call(*words, "--out", tmp_path / "one")
+    call(*words, "--jobs", 2, "--out", tmp_path / "two")
+    for seed in (0, 1):
+        one, two = (
+            json.loads((tmp_path / jobs / f"til-digits_split/wsn-smoke-seed{seed}/record.json").read_text())
+            for jobs in ("one", "two")
+        )
+        one.pop("seconds"), two.pop("seconds")
+        assert one == two
+
+
+def test_a_dry_run_prints_folders_steps_and_time_and_makes_nothing(call, tmp_path):
+    text = call(
+        "run", "til/digits_split", "--scale", "smoke", "--set", "capacity=0.1,0.2", "--out", tmp_path, "--dry-run"
+    )
+    assert "wsn-capacity=0.1-smoke-seed0" in text
+    assert "wsn-capacity=0.2-smoke-seed0" in text
+    assert "steps" in text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "til/digits"], "no experiment 'til/digits'"),
+        (["run", "til/digits_split", "--method", "wnn"], "Did you mean wsn"),
+        (["run", "til/digits_split", "--set", "capacty=1"], "Did you mean capacity"),
+        (["run", "til/digits_split", "--set", "capacity=2"], "in (0, 1]; got 2"),
+        (["run", "til/digits_split", "--set", "capacity"], "key=value"),
+        (["run", "til/digits_split", "--scale", "huge"], "no scale 'huge'"),
+        (["show", "til/nothing"], "There are: "),
+        (["report", "nowhere"], "there is no folder nowhere"),
+        (["resume", "nowhere"], "there is no folder nowhere"),
+        (["data", "check", "mnits"], "mnist"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_exit_code_two(call, words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = call(*words, code=2)
+    assert said in text
+    assert "Traceback" not in text
+
+
+def test_missing_data_names_files_places_and_the_command(call, tmp_path):
+    words = (
+        "run",
+        "til/permuted_mnist",
+        "--scale",
+        "smoke",
+        "--out",
+        tmp_path / "runs",
+        "--data-root",
+        tmp_path / "data",
+    )
+    text = call(*words, code=2)
+    assert "train-images-idx3-ubyte.gz" in text
+    assert str(tmp_path / "data") in text
+    assert "forgetfree data fetch mnist" in text
+
+
+def test_data_commands_tell_what_is_here(call, miniature_mnist):
+    listed = json.loads(call("data", "list", "--json"))
+    assert listed["sources"][0]["here"] == 4
+    assert json.loads(call("data", "check", "--json"))["mnist"]["train-labels-idx1-ubyte.gz"] == "ok"
+    (miniature_mnist / "mnist" / "train-labels-idx1-ubyte.gz").write_bytes(b"damaged")
+    assert "wrong digest" in call("data", "check", "mnist", code=1)
+    assert "complete" not in call("data", "fetch", "mnist", code=2)
+
+
+def test_reporting_unfinished_runs_says_how_to_go_on(call, tmp_path):
+    call("run", "til/digits_split", "--scale", "smoke", "--out", tmp_path)
+    next(tmp_path.rglob("record.json")).unlink()
+    assert "forgetfree resume" in call("report", tmp_path, code=2)
+    assert "0 of" in call("resume", tmp_path)
+
+
+def test_a_run_folder_that_was_renamed_is_not_resumed_elsewhere(call, tmp_path):
+    call("run", "til/digits_split", "--scale", "smoke", "--out", tmp_path)
+    record = next(tmp_path.rglob("record.json"))
+    record.unlink()
+    record.parent.rename(record.parent.with_name("mine"))
+    assert "renamed or moved" in call("resume", tmp_path, code=2)
+
+
+def test_the_version_is_printed(call):
+    assert call("--version").startswith("forgetfree 0.")
+
+
+def test_the_demo_explains_itself_and_counts_compared_answers(call, tmp_path, monkeypatch):
+    from forgetfree.lab import demo
+
+    monkeypatch.setattr(demo, "SCALE", "smoke")
+    text = " ".join(call("demo", "--out", tmp_path).split())
+    for word in ("WSN (forgetfree)", "fine-tuning", "single task", "multitask", "room (CAP)", "0 exactly"):
+        assert word in text
+    assert "answers were compared bit for bit with those given right after learning, and 0 differ." in text
