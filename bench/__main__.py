@@ -1,34 +1,47 @@
-"""The table of benches: name → function that measures and gives rows."""
+"""The table of benches: name → function that measures and gives tables."""
 
 import argparse
 import json
 from pathlib import Path
 
+import torch
 from rich.console import Console
-from rich.table import Table
 
-from bench import imports
+from bench import imports, inference, loop, select, step
+from bench.rivals import Effort
+from bench.tables import WIDTH
 
-BENCHES = {"import": imports.measure}
+BENCHES = {
+    "step": step.measure,
+    "select": select.measure,
+    "loop": loop.measure,
+    "inference": inference.measure,
+    "import": imports.measure,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Ratios, measured in one run.")
     parser.add_argument("names", nargs="*", help=f"which of {', '.join(BENCHES)}; default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    parser.add_argument("--threads", type=int, default=Effort.threads, help="threads torch may use (default: 1)")
+    parser.add_argument("--rounds", type=int, help="so many rounds for every row, instead of a time for each")
+    parser.add_argument("--quick", action="store_true", help="the smallest configuration of each, two rounds")
     words = parser.parse_args()
     unknown = [name for name in words.names if name not in BENCHES]
     if unknown:
         parser.error(f"no bench is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
-    results = {}
+    effort = Effort(words.threads, words.rounds or (2 if words.quick else None), quick=words.quick)
+    torch.set_num_threads(effort.threads)
+    torch.manual_seed(0)
+    console, results = Console(), {}
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     for name in words.names or BENCHES:
-        rows = results[name] = BENCHES[name]()
-        table = Table(title=name, title_justify="left")
-        for heading in rows[0]:
-            table.add_column(heading)
-        for row in rows:
-            table.add_row(*map(str, row.values()))
-        Console().print(table)
+        tables = BENCHES[name](effort)
+        for table in tables:
+            table.show(console)
+        results[name] = [table.as_json() for table in tables]
     if words.json:
         words.json.write_text(json.dumps(results, indent=1))
 

@@ -1,20 +1,32 @@
-"""How much longer `import forgetfree` takes than `import torch`: fresh processes in turn, medians."""
+"""How much longer `import forgetfree` takes than `import torch`: fresh processes in turn."""
 
-import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 
-ROUNDS = 9
+import torch
+
+from bench.rivals import Effort, take_turns
+from bench.tables import Table
+
+ROUNDS = 7
 
 
-def measure() -> list[dict[str, str]]:
-    times: dict[str, list[float]] = {"torch": [], "forgetfree": []}
-    for _ in range(ROUNDS):
-        for module, seconds in times.items():
-            started = time.perf_counter()
-            subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
-            seconds.append(time.perf_counter() - started)
-    torch, ours = (statistics.median(seconds) for seconds in times.values())
-    ratio = statistics.median(b / a for a, b in zip(times["torch"], times["forgetfree"], strict=True))
-    return [{"import torch": f"{torch:.2f} s", "import forgetfree": f"{ours:.2f} s", "ratio": f"{ratio:.3f}"}]
+def measure(effort: Effort) -> list[Table]:
+    rounds = take_turns(
+        {module: partial(_fresh_import, module) for module in ("torch", "forgetfree")},
+        replace(effort, rounds=effort.rounds or ROUNDS),
+        clock=time.perf_counter,
+    )
+    row = {
+        "import torch, s": rounds.median("torch"),
+        "import forgetfree, s": rounds.median("forgetfree"),
+        "ratio": rounds.ratio("forgetfree", to="torch"),
+    }
+    return [Table("import: a fresh process", [row], f"wall time · {len(rounds)} rounds · torch {torch.__version__}")]
+
+
+def _fresh_import(module: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import {module}"], check=True)

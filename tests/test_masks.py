@@ -182,7 +182,7 @@ def test_a_lent_network_has_the_gradients_of_the_formulas(dtype: torch.dtype) ->
     masks = scores.top(0.6)
     inputs, outer = torch.randn(3, 6).to(dtype), torch.randn(3, 5).to(dtype)
     outputs = lent(inputs, masks)
-    theta, mask = torch.where(used, kept, free).detach(), masks["weight"].detach().to(dtype)
+    theta, mask = torch.where(used, kept, free).detach(), masks["weight"].mask().to(dtype)
     assert torch.equal(outputs, inputs @ (theta * mask).T)
 
     outputs.backward(outer)

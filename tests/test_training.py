@@ -111,7 +111,7 @@ def test_all_parts_of_the_best_epoch_are_kept_and_the_ticket_is_made_of_them(mon
         for key, value in memory.shared.items():
             assert torch.equal(value, torch.where(used[key], kept[key], state[f"network.{key}"]))
             assert torch.equal(taught.scores.state_dict()[key], state[f"scores.{key}"])
-            mask = Scores({key: state[f"scores.{key}"]}).top(0.4)[key] != 0
+            mask = Scores({key: state[f"scores.{key}"]}).top(0.4)[key].mask()
             assert torch.equal(memory.tickets[name].mask(key), mask)
             assert torch.equal(memory.used[key].unpack(), used[key] | mask)
         own = memory.common | memory.tickets[name].own

@@ -36,8 +36,14 @@ def batches(
     order: torch.Generator | None = None,
     loader: Mapping[str, Any] | None = None,
 ) -> Iterator[Batch]:
-    """Batches of `data`, shuffled by `order` or in their own order. An IterableDataset always gives its own order."""
-    for batch in _raw_batches(data, size, order, loader or {}):
+    """Batches of `data`, shuffled by `order` or in their own order. An IterableDataset always gives its own order.
+
+    Labels of a Dataset are checked here, batch by batch; those of a pair of tensors by `check_data`, all at once.
+    """
+    raw = _raw_batches(data, size, order, loader or {})
+    if isinstance(data, tuple | list):
+        yield from raw
+    for batch in raw:
         check_labels(task, batch)
         yield batch
 

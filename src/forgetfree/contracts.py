@@ -101,7 +101,9 @@ class Learned:
     selection: str
     """Which state was kept, in words: the best epoch by validation loss, the last epoch, or the user's own choice."""
     curves: tuple[Mapping[str, float], ...] = ()
-    """One entry per epoch: loss, and where there is a validation set valid_loss and valid_accuracy."""
+    """One entry per epoch: loss and lr, and where there is a validation set valid_loss and valid_accuracy."""
+    seconds: float = field(default=0.0, compare=False, repr=False)
+    """How long training took, over all lives of a resumed one."""
 
 
 @dataclass(frozen=True)

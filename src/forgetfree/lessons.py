@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree.answering import Answers
+from forgetfree.answering import Answers, check_rows, in_groups
 from forgetfree.batches import Batch, check_data, convert, explained, first_batch, signature
 from forgetfree.chance import borrowed, check_seed, draws, reseed
 from forgetfree.contracts import Inputs, Learned, Task
@@ -27,6 +27,9 @@ from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Tu
 log = logging.getLogger("forgetfree")
 
 ProgressCallback = Callable[[Progress], None]
+
+RowNames = list[str] | tuple[str, ...]
+"""Names of tasks, one for every row of a batch."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,7 @@ class Lessons:
                 keep()
                 self.heads.keep(task.name, head)
                 self._optimizer = fitted.optimizer if fitted else {}
-                curves = fitted.curves if fitted else ()
-                threads = torch.get_num_threads()
-                learned = Learned(task.name, task.classes, task.width, position, seen, threads, selection, curves)
-                self.learned = {**self.learned, task.name: learned}
+                self.note(task, seen, selection, fitted)
 
         session = Session(task, {**parts, "head": head}, answer, keep_all, lasting=lasting, settings=settings)
         reseed(place.device, self.seed, position, "session")
@@ -162,13 +162,38 @@ class Lessons:
         )
         session.keep(fitted.selection, fitted)
 
-    def predict(self, inputs: Inputs, task: str) -> Tensor:
-        """The answer of a learned task: eval mode, no gradient, in the type of the weights."""
-        if task not in self.learned:
-            raise TaskError(f"no task {task!r} is learned; learned tasks are {list(self.learned)}.")
+    def note(self, task: Task, seen: Any, selection: str, fitted: Fitted | None) -> None:
+        """Write down that `task` is learned now; `seen` is the signature of its inputs."""
+        learned = Learned(
+            task.name,
+            task.classes,
+            task.width,
+            position=len(self.learned),
+            inputs=seen,
+            threads=torch.get_num_threads(),
+            selection=selection,
+            curves=fitted.curves if fitted else (),
+            seconds=fitted.seconds if fitted else 0.0,
+        )
+        self.learned = {**self.learned, task.name: learned}
+
+    @overload
+    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
+    @overload
+    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
+    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
+        """The answer of a learned task: eval mode, no gradient, in the type of the weights.
+
+        Several tasks in one batch: a list names the task of every row, and the rows of each task are answered together.
+        """
+        if isinstance(task, str) and task in self.learned:
+            return self._ask(task, inputs)
+        names = [task] if isinstance(task, str) else task
+        self._refuse_unknown(names)
         admitted = self._place().admit(inputs)
-        with explained(admitted, self.learned[task].inputs, task):
-            return self._answers(task, admitted)
+        check_rows(admitted, names)
+        self._refuse_mixing(names)
+        return in_groups(admitted, names, self._ask)
 
     def forget_answers(self) -> None:
         """Drop the cached modules: for methods whose old answers change when a new task is learned."""
@@ -199,6 +224,33 @@ class Lessons:
             part.train(True)
         reseed(self._place().device, self.seed, len(self.learned), "head")
         return self.heads.new(task, seen[-1])
+
+    def _ask(self, name: str, inputs: Inputs) -> Tensor:
+        learned_on = self.learned[name].inputs
+        if self._answers.takes(name, inputs, learned_on):
+            return self._answers(name, inputs)
+        admitted = self._place().admit(inputs)
+        with explained(admitted, learned_on, name):
+            return self._answers(name, admitted)
+
+    def _refuse_unknown(self, names: RowNames) -> None:
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise TaskError(f"a task is asked by its name, several by a list with a name for every row; got {names!r}.")
+        unknown = [name for name in dict.fromkeys(names) if name not in self.learned]
+        if unknown:
+            which = f"no task {unknown[0]!r} is" if len(unknown) == 1 else f"no tasks {str(unknown)[1:-1]} are"
+            raise TaskError(f"{which} learned; learned tasks are {list(self.learned)}.")
+
+    def _refuse_mixing(self, names: RowNames) -> None:
+        several = dict.fromkeys(names)
+        for name in several if len(several) > 1 else ():
+            layer = self._answers.where_rows_meet(name)
+            if layer:
+                raise InputError(
+                    f"{layer} keeps no running statistics, so a row's answer depends on the rows beside it, and rows "
+                    "of several tasks cannot share a batch. Ask task by task, or build the layer with "
+                    "track_running_stats=True."
+                )
 
     def _whole(self, name: str) -> nn.Module:
         head = copy_module(self.heads.kept[name], lambda _, tensor: tensor.clone())  # a head may write to itself too

@@ -8,8 +8,9 @@ With θ the weight and G the gradient of the effective weight θ·m, the chain r
 ∂s = sign(s)·θ·G: a weight that is not selected can still earn its place.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -18,8 +19,14 @@ from torch import Tensor, nn
 from forgetfree.chance import stream
 from forgetfree.errors import InputError
 
-Masks = dict[str, Tensor]
+if TYPE_CHECKING:
+    from forgetfree.kernels import Cut, Search
+
+log = logging.getLogger("forgetfree")
+
 Rank = Literal["magnitude", "value"]
+WORTH_KERNELS = 10_000
+"""From this many weights on, importing and compiling kernels pays."""
 
 
 def check_capacity(capacity: float) -> float:
@@ -59,6 +66,32 @@ def select(ranks: Tensor, count: int) -> Tensor:
     return chosen.view_as(ranks)
 
 
+class Selection:
+    """The top fraction of one tensor's scores, ready for use: as a mask, or for a weight to be seen through."""
+
+    def __init__(self, scores: Tensor, fraction: float, by: Rank, search: "Search | None" = None):
+        self.scores, self.fraction, self.by = scores, fraction, by
+        count = kept_count(scores.numel(), fraction)
+        self._cut = search.cut(scores.detach().view(-1).numpy(), count) if search else None
+
+    def mask(self) -> Tensor:
+        """True where a weight is selected. A NaN score is an error."""
+        ranks = self.scores.detach()
+        return select(ranks.abs() if self.by == "magnitude" else ranks, kept_count(ranks.numel(), self.fraction))
+
+    def through(self, free: Tensor, kept: Tensor | None = None, used: Tensor | None = None) -> Tensor:
+        """The effective weight, where(used, kept, free)·mask, with gradients for `free` and for the scores."""
+        if self._cut is not None and free.is_contiguous() and free.dtype == self.scores.dtype:
+            seen: Tensor = _SeenThrough.apply(free, self.scores, kept, used, self._cut)  # type: ignore[no-untyped-call]
+            return seen
+        mask = top_fraction(self.scores, self.fraction, by=self.by).to(free.dtype)
+        return (free if used is None or kept is None else torch.where(used, kept, free)) * mask
+
+
+Masks = Mapping[str, Selection | Tensor]
+"""What a task sees of every shared tensor: a selection, or any mask as a tensor."""
+
+
 class Scores:
     """One learnable score per masked weight. They carry over from task to task: `fork` starts the next one."""
 
@@ -67,6 +100,7 @@ class Scores:
             raise InputError(f"scores are ranked by 'magnitude' (|s|) or by 'value' (s); got {by!r}.")
         self.by = by
         self._values = {name: nn.Parameter(value.detach().clone()) for name, value in values.items()}
+        self._searches: dict[str, Search] | None = None  # where thresholds were the last time; speed, not state
 
     @classmethod
     def random(cls, weights: Mapping[str, Tensor], seed: int, *, by: Rank = "magnitude") -> "Scores":
@@ -80,9 +114,13 @@ class Scores:
     def to(self, device: torch.device) -> "Scores":
         return Scores({name: value.to(device) for name, value in self._values.items()}, by=self.by)
 
-    def top(self, fraction: float) -> Masks:
-        """The mask of every layer: its top `fraction` of scores."""
-        return {name: top_fraction(value, fraction, by=self.by) for name, value in self._values.items()}
+    def top(self, fraction: float) -> dict[str, Selection]:
+        """Of every layer, its top `fraction` of scores."""
+        if self._searches is None:
+            self._searches = _searches(self._values, self.by)
+        return {
+            name: Selection(value, fraction, self.by, self._searches.get(name)) for name, value in self._values.items()
+        }
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         yield from self._values.items()
@@ -97,6 +135,66 @@ class Scores:
 
     def train(self, mode: bool = True) -> None:
         """Scores are the same in training and in use."""
+
+
+def as_mask(selection: Selection | Tensor) -> Tensor:
+    """True where a weight is selected."""
+    return selection.mask() if isinstance(selection, Selection) else selection.detach() != 0
+
+
+class _SeenThrough(torch.autograd.Function):
+    """The effective weight in one pass, and both gradients in one pass back (see `kernels`)."""
+
+    @staticmethod
+    def forward(ctx: Any, free: Tensor, scores: Tensor, kept: Tensor | None, used: Tensor | None, cut: "Cut") -> Tensor:
+        from forgetfree import kernels
+
+        ctx.cut = cut
+        ctx.save_for_backward(free, scores, kept, used)
+        effective = torch.empty_like(free)
+        out = _flat(effective)
+        if kept is None or used is None:
+            kernels.see_alone(_flat(free), _flat(scores), cut.threshold, out)
+        else:
+            kernels.see(_flat(free), _flat(kept), _flat(used), _flat(scores), cut.threshold, out)
+        out[cut.losers] = 0
+        return effective
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        from forgetfree import kernels
+
+        cut, (free, scores, kept, used) = ctx.cut, ctx.saved_tensors
+        arriving = _flat(gradients[0].contiguous())
+        free_gradient, score_gradient = torch.empty_like(free), torch.empty_like(scores)
+        out = _flat(free_gradient), _flat(score_gradient)
+        if used is None:
+            kernels.back_alone(arriving, _flat(free), _flat(scores), cut.threshold, *out)
+        else:
+            kernels.back(arriving, _flat(free), _flat(kept), _flat(used), _flat(scores), cut.threshold, *out)
+        out[0][cut.losers] = 0
+        return free_gradient, score_gradient, None, None, None
+
+
+def _flat(tensor: Tensor) -> Any:
+    return tensor.detach().view(-1).numpy()
+
+
+def _searches(values: Mapping[str, Tensor], by: Rank) -> "dict[str, Search]":
+    """A fast search for every tensor that can have one, if together they are large enough to be worth it."""
+    able = [
+        name
+        for name, value in values.items()
+        if value.device.type == "cpu" and value.dtype in (torch.float32, torch.float64) and value.is_contiguous()
+    ]
+    if by != "magnitude" or sum(values[name].numel() for name in able) < WORTH_KERNELS:
+        return {}
+    try:
+        from forgetfree.kernels import Search
+    except ImportError as error:
+        log.info("numba cannot be used (%s): masks are made by plain torch, which is slower.", error)
+        return {}
+    return {name: Search(values[name].numel()) for name in able if values[name].numel()}
 
 
 class _StraightThrough(torch.autograd.Function):

@@ -26,7 +26,7 @@ from torch.func import functional_call
 
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError, ModuleError, TaskError
-from forgetfree.masks import Masks
+from forgetfree.masks import Masks, Selection, as_mask
 from forgetfree.modules import as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
 from forgetfree.tickets import PackedMask, Ticket
@@ -146,7 +146,7 @@ class SharedNetwork:
         if set(masks) != set(self.weights):
             raise InputError(f"a ticket has one mask for each of {list(self.weights)}; got masks for {list(masks)}.")
         weights = lent.weights()
-        chosen = {tensor: mask.detach() != 0 for tensor, mask in masks.items()}
+        chosen = {tensor: as_mask(mask) for tensor, mask in masks.items()}
         own = {tensor: value for tensor, value in lent.own().items() if not _same(value, self._start[tensor])}
         ticket = Ticket({tensor: PackedMask.pack(mask) for tensor, mask in chosen.items()}, own)
         self.kept = Kept(
@@ -206,7 +206,7 @@ class LentNetwork:
         In training, statistics and counters land in the own tensors; in eval mode nothing does.
         """
         learning = self._module.training
-        lent = {name: self._shared(name) * mask.to(self._free[name].dtype) for name, mask in masks.items()}
+        lent = {name: self._seen(name, mask) for name, mask in masks.items()}
         lent.update(self._fixed)
         for name, value in self._own.items():
             lent[name] = value if learning else value.clone()
@@ -234,6 +234,14 @@ class LentNetwork:
                 "its values before wrapping, or run one batch through the module first."
             )
         self._ran = True
+
+    def _seen(self, name: str, mask: Selection | Tensor) -> Tensor:
+        """The effective weight: where(used, kept, free)·mask."""
+        if isinstance(mask, Tensor):
+            return self._shared(name) * mask.to(self._free[name].dtype)
+        if not self._any_used:
+            return mask.through(self._free[name])
+        return mask.through(self._free[name], self._kept[name], self._used[name])
 
     def _shared(self, name: str) -> Tensor:
         if not self._any_used:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -139,6 +140,8 @@ class Fitted:
     curves: tuple[dict[str, float], ...]
     optimizer: Mapping[str, dict[str, Any]]
     """Optimizer state by parameter name, for the next task to start from."""
+    seconds: float
+    """How long training took, over all lives of a resumed one."""
 
 
 class Trainable(Protocol):
@@ -379,8 +382,12 @@ def _epoch(
     task, parameters = session.task, session.parameters()
     device = parameters[0].device.type
     total, count, waiting = 0.0, 0, 0
+    low_precision = partial(torch.autocast, device, torch.bfloat16) if recipe.autocast else nullcontext
     session.train(True)
-    optimizer.zero_grad()
+
+    def clear() -> None:  # optimizer.zero_grad() does the same in ten times the time
+        for parameter in parameters:
+            parameter.grad = None
 
     def step() -> None:
         nonlocal waiting
@@ -392,11 +399,12 @@ def _epoch(
             nn.utils.clip_grad_norm_(parameters, recipe.clip)
         with around_step():
             optimizer.step()
-        optimizer.zero_grad()
+        clear()
         waiting = 0
 
+    clear()
     for number, batch in enumerate(batches(task, task.train, recipe.batch_size, order=order, loader=recipe.loader), 1):
-        with torch.autocast(device, torch.bfloat16, enabled=recipe.autocast is not None):
+        with low_precision():
             value = loss(batch)
         amount = float(value.detach())
         if not math.isfinite(amount):
@@ -404,7 +412,7 @@ def _epoch(
                 f"task {task.name!r}: the loss became {amount} at step {number} of epoch {watch.epoch + 1}. The "
                 "learner is as it was before. Lower the learning rate, clip gradients, or check the inputs for NaN."
             )
-        (value / recipe.accumulate).backward()  # type: ignore[no-untyped-call]
+        (value / recipe.accumulate if recipe.accumulate > 1 else value).backward()  # type: ignore[no-untyped-call]
         total, count, waiting = total + amount * len(batch), count + len(batch), waiting + 1
         if waiting == recipe.accumulate:
             step()
@@ -467,12 +475,17 @@ class _Run:
         self.best_epoch, self.best_loss = 0, math.inf
         self.patience = recipe.patience
         self.complete = False
+        self.earlier, self.started = 0.0, time.monotonic()
         if session.task.valid is None:
             log.info("task %r has no validation set: the last epoch is kept.", session.task.name)
         if self.path is not None:
             self.identity = _identity(session, recipe, seed, position)
             if self.path.exists():
                 self._resume()
+
+    @property
+    def seconds(self) -> float:
+        return self.earlier + time.monotonic() - self.started
 
     @property
     def lr(self) -> float:
@@ -511,7 +524,7 @@ class _Run:
             for name, parameter in self.session.named_parameters().items()
             if name in self.session.lasting and parameter in self.optimizer.state
         }
-        return Fitted(selection, tuple(self.curves), state if self.recipe.carry_optimizer else {})
+        return Fitted(selection, tuple(self.curves), state if self.recipe.carry_optimizer else {}, self.seconds)
 
     def _judge(self, valid_loss: float) -> None:
         if valid_loss < self.best_loss:
@@ -535,6 +548,7 @@ class _Run:
             "best_epoch": self.best_epoch,
             "best_loss": self.best_loss,
             "patience": self.patience,
+            "seconds": self.seconds,
             "curves": self.curves,
             "complete": self.complete,
             "optimizer": self.optimizer.state_dict() if not self.complete or self.recipe.carry_optimizer else None,
@@ -564,6 +578,7 @@ class _Run:
             self.optimizer.load_state_dict(saved["optimizer"])
         self.best, self.best_epoch, self.best_loss = saved["best"], saved["best_epoch"], saved["best_loss"]
         self.patience, self.curves, self.complete = saved["patience"], saved["curves"], saved["complete"]
+        self.earlier = saved["seconds"]
         log.info("task %r: goes on after epoch %d, from %s.", self.session.task.name, len(self.curves), self.path)
 
 

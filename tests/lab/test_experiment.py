@@ -100,3 +100,17 @@ def test_an_unknown_key_in_a_catalog_file_is_an_error(monkeypatch):
 
 def test_the_catalog_has_titles():
     assert all(catalog().values())
+
+
+def test_a_plan_names_every_switch_also_those_nobody_set():
+    settings = only("til/digits_permuted").as_toml()
+    assert settings["method"] == {
+        "capacity": 0.1,
+        "heads": "linear",
+        "own_from": "wrapped",
+        "by": "magnitude",
+        "sparse_answers": False,
+    }
+    assert settings["recipe"]["optimizer"] == "adam"
+    assert settings["recipe"]["clip"] == "none"
+    assert settings["protocol"] == {"evaluate": "all", "batch": 256}

@@ -1,6 +1,8 @@
 """Run folders: made once, checked when met again, never mixed up, whole or not there."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -82,3 +84,23 @@ def test_runs_are_found_below_any_parent(tmp_path):
         find_runs([tmp_path / "empty"])
     with pytest.raises(ff.InputError, match="there is no folder"):
         find_runs([tmp_path / "nowhere"])
+
+
+def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_when_there_is_room(tmp_path):
+    """The kernel refuses files above 40 kB in the child, so the first checkpoint cannot be written."""
+    script = (
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from forgetfree.lab.experiment import perform, plan\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000)); signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "perform(plan('til/digits_split', scale='smoke')[0], Path(sys.argv[1]))\n"
+    )
+    failed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    assert failed.returncode == 1
+    last = failed.stderr.strip().splitlines()[-1]
+    assert "FileError: cannot write" in last
+    assert "task-001.safetensors" in last
+    folder = RunFolder(tmp_path / smoke().folder)
+    assert folder.started
+    assert not folder.finished
+    assert not list(tmp_path.rglob("*.partial"))
+    assert perform(smoke(), tmp_path).reproducible() == perform(smoke(), tmp_path / "elsewhere").reproducible()

@@ -202,11 +202,11 @@ def report(
     """Print the table of finished runs, and write it as CSV, JSON and Markdown."""
     from forgetfree.files import write_atomically
     from forgetfree.lab.records import find_runs
-    from forgetfree.lab.report.tables import as_csv, as_json, as_markdown, as_table, rows
+    from forgetfree.lab.report.tables import as_csv, as_json, as_markdown, as_tables, rows
 
     folders = find_runs(runs)
     table = rows(folders)
-    console.print(as_table(table))
+    console.print(*as_tables(table), sep="\n")
     waiting = [folder for folder in folders if not folder.finished]
     if waiting:
         console.print(f"{len(waiting)} of {len(folders)} runs are not finished: forgetfree resume {runs[0]}")
@@ -300,9 +300,9 @@ def data_check(
 
 def _finish(folders: list[Path], out: Path) -> None:
     from forgetfree.lab.records import RunFolder
-    from forgetfree.lab.report.tables import as_table, rows
+    from forgetfree.lab.report.tables import as_tables, rows
 
-    console.print(as_table(rows([RunFolder(folder) for folder in folders])))
+    console.print(*as_tables(rows([RunFolder(folder) for folder in folders])), sep="\n")
     console.print(f"Run folders: {out}", highlight=False)
 
 

@@ -191,8 +191,7 @@ def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner
     with borrowed(cpu):
         reseed(cpu, plan.seed, "backbone")
         backbone = BACKBONES[settings["backbone"].pop("name")](**settings["backbone"])
-    if "heads" in settings["method"]:
-        settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
+    settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
     recipe = Recipe(**settings["recipe"])
     learner = METHODS[plan.method](backbone, recipe=recipe, seed=plan.seed, **settings["method"])
     dense = sum(parameter.numel() for parameter in backbone.parameters())
@@ -241,20 +240,32 @@ def versions() -> dict[str, str]:
 
 def known_keys(section: str, name: str = "") -> dict[str, Any]:
     """The settings a section takes, key → annotation, read off the signature of what it builds."""
+    target = _built_by(section, name)
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    return {key: hints.get(key, Any) for key in _parameters(section, target)}
+
+
+def _defaults(section: str, name: str) -> dict[str, Any]:
+    """Every setting that has a default, so that a plan says everything that was in force."""
+    parameters = _parameters(section, _built_by(section, name)).items()
+    defaults = {key: value.default for key, value in parameters if value.default is not inspect.Parameter.empty}
+    return defaults | ({"heads": "linear"} if "heads" in defaults else {})
+
+
+def _parameters(section: str, target: Any) -> dict[str, inspect.Parameter]:
+    every = inspect.signature(target).parameters
+    return {key: value for key, value in every.items() if key not in GIVEN[section] and key != "cache_bytes"}
+
+
+def _built_by(section: str, name: str) -> Any:
+    """What a section's settings are the arguments of."""
     tables: dict[str, Mapping[str, Any]] = {
         "benchmark": BENCHMARKS,
         "backbone": BACKBONES,
         "method": METHODS,
         "protocol": PROTOCOLS,
     }
-    target = Recipe if section == "recipe" else tables[section][name]
-    function = target.__init__ if inspect.isclass(target) else target
-    hints = typing.get_type_hints(function)
-    return {
-        key: hints.get(key, Any)
-        for key in inspect.signature(target).parameters
-        if key not in GIVEN[section] and key != "cache_bytes"
-    }
+    return Recipe if section == "recipe" else tables[section][name]
 
 
 def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, dict[str, Any]]:
@@ -274,13 +285,13 @@ def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, d
 
 
 def _checked(section: str, values: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """The values in the types that the signature asks for."""
+    """The values in the types that the signature asks for, with the defaults of what is not said."""
     named = section in ("benchmark", "backbone")
     if named:
         table: Mapping[str, Any] = BENCHMARKS if section == "benchmark" else BACKBONES
         _known(section, str(values.get("name")), table)
-    keys = known_keys(section, str(values["name"]) if named else method if section == "method" else "til")
-    checked = {}
+    name = str(values["name"]) if named else method if section == "method" else "til"
+    keys, checked = known_keys(section, name), _defaults(section, name)
     for key, value in values.items():
         if named and key == "name":
             checked[key] = value

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from forgetfree.contracts import Inputs, Learned, Memory, Task
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place
+from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse
 from forgetfree.tickets import Ticket
 from forgetfree.training import Progress, Recipe, Session
@@ -67,8 +67,12 @@ class Finetune:
             with self._lessons.session(task, parts, features, keep, holders=(self,), lasting=lasting) as session:
                 yield session
 
-    def predict(self, inputs: Inputs, task: str) -> Tensor:
-        """Scores per class of `task`, by the weights as they are now."""
+    @overload
+    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
+    @overload
+    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
+    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
+        """Scores per class of `task`, or of the task named for each row, by the weights as they are now."""
         return self._lessons.predict(inputs, task)
 
     def memory(self) -> Memory:

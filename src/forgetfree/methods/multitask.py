@@ -5,7 +5,7 @@ Every batch mixes all tasks; a sample's loss is taken on the head of its own tas
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from forgetfree.chance import borrowed, reseed
 from forgetfree.contracts import Data, Inputs, Learned, Memory, Task
 from forgetfree.errors import InputError, TaskError
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place
+from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import clone, freeze, named_tensors, refuse
 from forgetfree.tickets import Ticket
 from forgetfree.training import Fitted, Progress, Recipe, Session, fit
@@ -94,12 +94,10 @@ class Multitask:
 
             def keep(selection: str, fitted: Fitted | None) -> None:
                 self.backbone = clone(trained)
-                threads, curves = torch.get_num_threads(), fitted.curves if fitted else ()
-                for position, (task, head) in enumerate(zip(tasks, heads, strict=True)):
+                lessons.learned = {}  # all of them anew: finish() may be called again
+                for task, head in zip(tasks, heads, strict=True):
                     lessons.heads.keep(task.name, head)
-                    seen = signature(place.admit(task.train[0]))
-                    learned = Learned(task.name, task.classes, task.width, position, seen, threads, selection, curves)
-                    lessons.learned = {**lessons.learned, task.name: learned}
+                    lessons.note(task, signature(place.admit(task.train[0])), selection, fitted)
                 lessons.forget_answers()
 
             session = Session(joint, {"network": trained, "heads": heads}, answer, keep)
@@ -109,10 +107,16 @@ class Multitask:
             )  # fmt: skip
             session.keep(fitted.selection, fitted)
 
-    def predict(self, inputs: Inputs, task: str) -> Tensor:
-        """Scores per class of `task`."""
-        if task in self._collected and task not in self._lessons.learned:
-            raise TaskError(f"task {task!r} is collected but not trained: call finish() once, after the last task.")
+    @overload
+    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
+    @overload
+    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
+    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
+        """Scores per class of `task`, or of the task named for each row."""
+        asked = task if isinstance(task, list | tuple) else (task,)
+        for name in self._collected:
+            if name in asked and name not in self._lessons.learned:
+                raise TaskError(f"task {name!r} is collected but not trained: call finish() once, after the last task.")
         return self._lessons.predict(inputs, task)
 
     def memory(self) -> Memory:

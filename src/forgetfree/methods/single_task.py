@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from forgetfree.chance import reseed
 from forgetfree.contracts import Inputs, Learned, Memory, Task
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place
+from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, reset
 from forgetfree.tickets import Ticket
 from forgetfree.training import Progress, Recipe, Session
@@ -68,8 +68,12 @@ class SingleTask:
             with self._lessons.session(task, {"network": fresh}, features, keep, holders=(self,)) as session:
                 yield session
 
-    def predict(self, inputs: Inputs, task: str) -> Tensor:
-        """Scores per class of `task`, by its own network."""
+    @overload
+    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
+    @overload
+    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
+    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
+        """Scores per class of `task`, or of the task named for each row, by its own network."""
         return self._lessons.predict(inputs, task)
 
     def memory(self) -> Memory:

@@ -7,16 +7,17 @@ enter as constants, so only the rest can move; scores of all weights move, so a 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from forgetfree.contracts import Inputs, Learned, Memory, Task
 from forgetfree.heads import HeadFactory, TaskHeads
-from forgetfree.lessons import Lessons, Place
+from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.masks import Rank, Scores, check_capacity
 from forgetfree.network import Layout, Masked, SharedNetwork
+from forgetfree.sparse import compress
 from forgetfree.tickets import PackedMask
 from forgetfree.training import Progress, Recipe, Session, Trainable
 
@@ -45,12 +46,14 @@ class WSN:
         seed: int = 0,
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
+        sparse_answers: bool = False,
     ):
         self.capacity = check_capacity(capacity)
+        self.sparse_answers = sparse_answers
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)
         self.scores = Scores.random(self.network.weights, seed, by=by)  # Algorithm 1, line 1
         self._lessons = Lessons(
-            self.network.answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
+            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
 
     def learn(
@@ -86,8 +89,15 @@ class WSN:
             ) as session:
                 yield session
 
-    def predict(self, inputs: Inputs, task: str) -> Tensor:
-        """Scores per class of `task`, in eval mode: bit-identical on the same batch, whatever was learned since."""
+    @overload
+    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
+    @overload
+    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
+    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
+        """Scores per class of `task`, in eval mode: bit-identical on the same batch, whatever was learned since.
+
+        A list names the task of every row: one tensor if all answers have one shape, else a list with one per row.
+        """
         return self._lessons.predict(inputs, task)
 
     def memory(self) -> Memory:
@@ -121,6 +131,10 @@ class WSN:
             self.network.to(device)
             self.scores = self.scores.to(torch.device(device))
         return self
+
+    def _answer(self, name: str) -> nn.Module:
+        module = self.network.answer(name)
+        return compress(module, self.network.weights) if self.sparse_answers else module
 
     def _place(self) -> Place:
         return Place.of([*self.network.weights.values(), *self.network.fixed.values()])

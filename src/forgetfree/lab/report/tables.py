@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from forgetfree.errors import InputError
@@ -40,14 +41,21 @@ HEADINGS = {
     "settings": "settings",
     "scale": "scale",
     "seeds": "seeds",
-    "acc": "ACC %",
-    "cap_formula": "CAP % (formula)",
-    "density": "density %",
-    "bwt": "BWT %",
-    "different": "answers changed",
+    "acc": "ACC",
+    "cap_formula": "CAP",
+    "density": "density",
+    "bwt": "BWT",
+    "different": "changed",
     "seconds": "time",
     "notes": "notes",
 }
+
+
+CAPTION = (
+    "In percent. ACC: mean accuracy of all tasks at the end. CAP: weights and masks by the paper's formula, where one "
+    "dense network is 100. density: part of the shared weights in use. BWT: mean change of earlier tasks. changed: "
+    "earlier answers that are no longer bit-identical."
+)
 
 
 def rows(folders: Sequence[RunFolder]) -> list[Row]:
@@ -68,15 +76,21 @@ def rows(folders: Sequence[RunFolder]) -> list[Row]:
     return [_row(key, members) for key, members in groups.items()]
 
 
-def as_table(table: Sequence[Row]) -> Table:
-    """For a terminal; columns that are empty everywhere are left out."""
-    shown = Table()
+def as_tables(table: Sequence[Row]) -> list[Table]:
+    """For a terminal, one for each experiment and scale; columns that are empty everywhere are left out."""
+    groups: dict[str, list[Row]] = {}
+    for row in table:
+        groups.setdefault(f"{row.experiment}, scale {row.scale}", []).append(row)
+    return [_shown(title, members) for title, members in groups.items()]
+
+
+def _shown(title: str, table: Sequence[Row]) -> Table:
+    shown = Table(title=title, title_justify="left", box=SIMPLE, padding=0, caption=CAPTION, caption_justify="left")
     cells = [_cells(row) for row in table]
-    used = [key for key in HEADINGS if any(row[key] for row in cells)]
+    used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(row[key] for row in cells)]
     for key in used:
-        shown.add_column(
-            HEADINGS[key], justify="left" if key in ("experiment", "method", "settings", "notes") else "right"
-        )
+        text = key in ("method", "settings", "notes")
+        shown.add_column(HEADINGS[key], justify="left" if text else "right", no_wrap=key != "notes")
     for row in cells:
         shown.add_row(*(row[key] for key in used))
     return shown
@@ -130,7 +144,7 @@ def _cells(row: Row) -> dict[str, str]:
         "cap_formula": f"{100 * row.cap_formula:.2f}",
         "density": f"{100 * row.density:.2f}",
         "bwt": "" if row.bwt is None else f"{100 * row.bwt:.2f}",
-        "different": f"{row.different:,} of {row.compared:,}" if row.compared else "",
+        "different": f"{row.different:,}" if row.compared else "",
         "seconds": f"{row.seconds:.0f} s",
     }
     return {key: str(values[key]) for key in HEADINGS}
