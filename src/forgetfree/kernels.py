@@ -42,7 +42,7 @@ class Search:
     """
 
     def __init__(self, size: int) -> None:
-        self._centre, self._width, self._stir = 0.0, 0.0, 0.0
+        self._last, self._centre, self._width, self._stir = 0.0, 0.0, 0.0, 0.0
         self._room = max(ROOM, size // 100)
         self._inside = np.empty(self._room, np.int64)
 
@@ -65,29 +65,28 @@ class Search:
         if not need:
             self._aim(float(high), found)
             return Cut(high, NOBODY)
-        inside = self._inside[:found]
-        values = np.abs(scores[inside])
-        order = np.argsort(-values, kind="stable")
-        threshold = values[order[need - 1]]
-        rest = order[need:]
+        threshold, losers = _ranked(scores, self._inside[:found], need)
         self._aim(float(threshold), found)
-        return Cut(threshold, np.sort(inside[rest[values[rest] == threshold]]))
+        return Cut(threshold, losers)
 
     def _anywhere(self, scores: Floats, count: int) -> Cut:
         values = np.abs(scores)
         threshold = np.partition(values, scores.size - count)[scores.size - count]
         ties = np.flatnonzero(values == threshold)
         surplus = int(np.count_nonzero(values >= threshold)) - count
-        self._stir = abs(float(threshold) - self._centre) if self._centre else 0.0
-        self._centre, self._width = float(threshold), max(1e-3 * float(threshold), self._stir)
+        here, before = float(threshold), self._last
+        self._stir = abs(here - self._centre) if before else 0.0
+        self._centre, self._last = max(2 * here - before, 0.0) if before else here, here
+        self._width = max(1e-3 * here, self._stir)
         return Cut(threshold, ties[ties.size - surplus :] if surplus > 0 else NOBODY)
 
     def _aim(self, threshold: float, found: int) -> None:
-        """Centre the next band here, wide enough for moves like the latest and for about `AIM` scores."""
+        """Centre the next band where the same move again would lead, wide enough for errors like the latest."""
         self._stir = max(abs(threshold - self._centre), 0.8 * self._stir)
         dense = max(found, 1) / (2 * self._width)
         wanted = max(2 * self._stir, AIM / (2 * dense), 0.25 * self._width)
-        self._centre, self._width = threshold, min(wanted, self._room / (4 * dense), 4 * self._width)
+        self._width = min(wanted, self._room / (4 * dense), 4 * self._width)
+        self._centre, self._last = max(2 * threshold - self._last, 0.0), threshold
 
 
 @fast
@@ -118,6 +117,26 @@ def _band(scores: Floats, low: Any, high: Any, inside: NDArray[np.int64]) -> tup
                 inside[found] = i
             found += 1
     return above, found
+
+
+@fast
+def _ranked(scores: Floats, inside: NDArray[np.int64], need: int) -> tuple[Any, NDArray[np.int64]]:
+    """The `need`-th largest |score| among those `inside`, and the indices of equal ones that came too late."""
+    values = np.abs(scores[inside])
+    threshold = np.sort(values)[values.size - need]
+    winners = need
+    for value in values:
+        winners -= value > threshold
+    losers = np.empty(values.size, np.int64)
+    count = 0
+    for i in range(values.size):
+        if values[i] == threshold:
+            if winners > 0:
+                winners -= 1
+            else:
+                losers[count] = inside[i]
+                count += 1
+    return threshold, losers[:count]
 
 
 @fast

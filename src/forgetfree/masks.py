@@ -157,7 +157,8 @@ class _SeenThrough(torch.autograd.Function):
             kernels.see_alone(_flat(free), _flat(scores), cut.threshold, out)
         else:
             kernels.see(_flat(free), _flat(kept), _flat(used), _flat(scores), cut.threshold, out)
-        out[cut.losers] = 0
+        if cut.losers.size:
+            out[cut.losers] = 0
         return effective
 
     @staticmethod
@@ -172,7 +173,8 @@ class _SeenThrough(torch.autograd.Function):
             kernels.back_alone(arriving, _flat(free), _flat(scores), cut.threshold, *out)
         else:
             kernels.back(arriving, _flat(free), _flat(kept), _flat(used), _flat(scores), cut.threshold, *out)
-        out[0][cut.losers] = 0
+        if cut.losers.size:
+            out[0][cut.losers] = 0
         return free_gradient, score_gradient, None, None, None
 
 
