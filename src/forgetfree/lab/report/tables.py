@@ -43,7 +43,7 @@ HEADINGS = {
     "seeds": "seeds",
     "acc": "ACC",
     "cap_formula": "CAP",
-    "density": "density",
+    "density": "used",
     "bwt": "BWT",
     "different": "changed",
     "seconds": "time",
@@ -53,8 +53,8 @@ HEADINGS = {
 
 CAPTION = (
     "In percent. ACC: mean accuracy of all tasks at the end. CAP: weights and masks by the paper's formula, where one "
-    "dense network is 100. density: part of the shared weights in use. BWT: mean change of earlier tasks. changed: "
-    "earlier answers that are no longer bit-identical."
+    "dense network is 100. used: part of the shared weights that some task uses. BWT: mean change of earlier tasks. "
+    "changed: earlier answers that are no longer bit-identical."
 )
 
 
@@ -85,12 +85,22 @@ def as_tables(table: Sequence[Row]) -> list[Table]:
 
 
 def _shown(title: str, table: Sequence[Row]) -> Table:
-    shown = Table(title=title, title_justify="left", box=SIMPLE, padding=0, caption=CAPTION, caption_justify="left")
+    shown = Table(
+        title=title,
+        title_justify="left",
+        box=SIMPLE,
+        padding=0,
+        show_edge=False,
+        caption=CAPTION,
+        caption_justify="left",
+    )
     cells = [_cells(row) for row in table]
     used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(row[key] for row in cells)]
     for key in used:
         text = key in ("method", "settings", "notes")
-        shown.add_column(HEADINGS[key], justify="left" if text else "right", no_wrap=key != "notes")
+        narrow = key in ("settings", "seeds", "notes")  # only these may be folded where the terminal is narrow
+        least = None if narrow else max(len(cell) for cell in (HEADINGS[key], *(row[key] for row in cells)))
+        shown.add_column(HEADINGS[key], justify="left" if text else "right", min_width=least, overflow="fold")
     for row in cells:
         shown.add_row(*(row[key] for key in used))
     return shown
@@ -135,6 +145,13 @@ def _row(key: tuple[str, str, str, str], folders: Sequence[RunFolder]) -> Row:
     )
 
 
+def _share(part: int, whole: int) -> str:
+    """A part in percent; nothing but a plain zero is printed as 0."""
+    if not whole:
+        return ""
+    return "0" if not part else f"{max(100 * part / whole, 0.01):.2f}"
+
+
 def _cells(row: Row) -> dict[str, str]:
     deviation = f" ± {100 * row.acc_deviation:.2f}" if row.acc_deviation is not None else ""
     values: dict[str, Any] = {
@@ -144,7 +161,7 @@ def _cells(row: Row) -> dict[str, str]:
         "cap_formula": f"{100 * row.cap_formula:.2f}",
         "density": f"{100 * row.density:.2f}",
         "bwt": "" if row.bwt is None else f"{100 * row.bwt:.2f}",
-        "different": f"{row.different:,}" if row.compared else "",
-        "seconds": f"{row.seconds:.0f} s",
+        "different": _share(row.different, row.compared),
+        "seconds": f"{row.seconds:.0f} s" if row.seconds < 100 else f"{row.seconds / 60:.0f} min",
     }
     return {key: str(values[key]) for key in HEADINGS}
