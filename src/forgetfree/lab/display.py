@@ -16,17 +16,17 @@ class Display:
         self._console = console
         self._lines = every_task and not console.is_terminal
         self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=12),
             TextColumn("{task.fields[detail]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("<"),  # time so far < time left
             TimeRemainingColumn(),
             console=console,
             transient=True,
         )
         self._bar: TaskID | None = None
         self._name, self._position, self._tasks, self._started = "", 0, 1, 0.0
+        self._valid = ""
 
     def __enter__(self) -> "Display":
         if self._console.is_terminal:
@@ -39,6 +39,8 @@ class Display:
     def start(self, name: str) -> None:
         """A run begins."""
         self._name, self._position, self._tasks, self._started = name, 0, 1, time.monotonic()
+        if self._console.is_terminal:
+            self._console.print(name, style="bold", highlight=False)
         if self._bar is not None:
             self._bars.remove_task(self._bar)
         self._bar = self._bars.add_task(name, total=1.0, detail="")
@@ -46,7 +48,7 @@ class Display:
     def say(self, event: dict[str, Any]) -> None:
         """An event of the protocol."""
         if event["event"] == "task":
-            self._position, self._tasks = event["position"], event["tasks"]
+            self._position, self._tasks, self._valid = event["position"], event["tasks"], ""
             self._advance(0.0, f"task {self._position + 1}/{self._tasks}")
         elif event["event"] == "tested":
             self._advance(1.0, f"task {self._position + 1}/{self._tasks}")
@@ -61,11 +63,10 @@ class Display:
     def step(self, step: Step) -> None:
         """Progress within a task."""
         within = (step.epoch - 1 + (1 if step.finished else step.step / step.steps if step.steps else 0)) / step.epochs
-        valid = f" · valid {100 * step.valid_accuracy:.1f} %" if step.valid_accuracy is not None else ""
-        self._advance(
-            within,
-            f"task {self._position + 1}/{self._tasks} · epoch {step.epoch}/{step.epochs} · loss {step.loss:.3f}{valid}",
-        )
+        if step.valid_accuracy is not None:
+            self._valid = f", valid {100 * step.valid_accuracy:.1f} %"
+        place = f"task {self._position + 1}/{self._tasks}, epoch {step.epoch}/{step.epochs}"
+        self._advance(within, f"{place}, loss {step.loss:.3f}{self._valid}")
 
     def overall(self, fractions: list[float]) -> None:
         """How far several runs have come together."""
