@@ -1,5 +1,7 @@
 """The kernels give the bits of the plain path: the same sets, the same weights, the same gradients."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -155,3 +157,11 @@ def test_modules_in_another_memory_format_or_type_take_the_plain_path(monkeypatc
     before = learner.predict(x, "a")
     learner.learn(ff.Task("b", (0, 1), (x.flip(0), torch.arange(8) % 2)))
     assert torch.equal(before, learner.predict(x, "a"))
+
+
+def test_without_numba_plain_torch_learns_the_same(monkeypatch):
+    with_numba, x = learned(True, monkeypatch)
+    monkeypatch.setitem(sys.modules, "forgetfree.kernels", None)
+    without, _ = learned(True, monkeypatch)
+    assert without.scores.fork().top(0.2)["0.weight"]._cut is None
+    assert torch.equal(with_numba.predict(x, "c"), without.predict(x, "c"))

@@ -193,7 +193,7 @@ def _searches(values: Mapping[str, Tensor], by: Rank) -> "dict[str, Search]":
         return {}
     try:
         from forgetfree.kernels import Search
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # numba raises the latter where it finds no place for its cache
         log.info("numba cannot be used (%s): masks are made by plain torch, which is slower.", error)
         return {}
     return {name: Search(values[name].numel()) for name in able if values[name].numel()}
