@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree import recurrent
+from forgetfree import masks, recurrent
 from forgetfree.batches import convert, tensors_of
 from forgetfree.contracts import Inputs
 from forgetfree.tickets import overlap
@@ -105,12 +105,19 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     return one.dtype == other.dtype and torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
+@pytest.fixture(autouse=True)
+def kernels_for_small_networks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules here are too small for kernels, which larger ones always use; test_kernels has the plain path."""
+    monkeypatch.setattr(masks, "WORTH_KERNELS", 0)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ZOO)
 def test_old_logits_are_bit_identical_after_every_new_task(kind: str, way: str) -> None:
     entry = ZOO[kind]
     given, teacher = WAYS[way]
     learner, teach = learner_of(entry, given), teacher()
+    assert all(selection._cut is not None for selection in learner.scores.top(0.3).values())
     batch = entry.inputs(7, seed=99)
     right_after: dict[str, Tensor] = {}
     for seed, name in enumerate(NAMES):

@@ -114,7 +114,7 @@ def plan(
     for method, seed in itertools.product(names, seeds):
         settings = _resolve(content, method, scale)
         for chosen in _sweep(settings, method, overrides or {}):
-            resolved = _override(settings, method, experiment, chosen)
+            resolved = _override(settings, method, chosen)
             plans.append(Plan(experiment, method, scale, seed, resolved, chosen, threads))
     return plans
 
@@ -316,7 +316,7 @@ def _sweep(
 
 
 def _override(
-    settings: Mapping[str, Mapping[str, Any]], method: str, experiment: str, overrides: Mapping[str, Any]
+    settings: Mapping[str, Mapping[str, Any]], method: str, overrides: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     resolved = {section: dict(values) for section, values in settings.items()}
     for key, value in overrides.items():

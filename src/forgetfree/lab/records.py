@@ -8,7 +8,6 @@ checkpoints/   while it runs
 
 import json
 import math
-import os
 import shutil
 import time
 import tomllib
@@ -168,8 +167,3 @@ def _difference(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str =
         elif old != new and not (isinstance(old, float) and isinstance(new, float) and math.isclose(old, new)):
             lines.append(f"{prefix}{key}: {old!r} there, {new!r} here")
     return lines
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
