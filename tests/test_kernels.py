@@ -94,7 +94,7 @@ def lent_twice(dtype, used, monkeypatch):
             for _, value in lent.named_parameters():
                 value.add_(0.25)
         selections = scores.top(0.3)
-        assert all((selection._cut is not None) == fast for selection in selections.values())
+        assert all((selection.workplace is not None) == fast for selection in selections.values())
         generator = torch.Generator().manual_seed(2)
         out = lent(torch.randn(8, 90, generator=generator).to(dtype), selections)
         out.square().sum().backward()
@@ -163,5 +163,128 @@ def test_without_numba_plain_torch_learns_the_same(monkeypatch):
     with_numba, x = learned(True, monkeypatch)
     monkeypatch.setitem(sys.modules, "forgetfree.kernels", None)
     without, _ = learned(True, monkeypatch)
-    assert without.scores.fork().top(0.2)["0.weight"]._cut is None
+    assert without.scores.fork().top(0.2)["0.weight"].workplace is None
     assert torch.equal(with_numba.predict(x, "c"), without.predict(x, "c"))
+
+
+@pytest.fixture
+def session(monkeypatch):
+    """A session in its second task whose weights are seen through the kernels."""
+    monkeypatch.setattr(masks, "WORTH_KERNELS", 0)
+    torch.manual_seed(0)
+    learner = ff.WSN(
+        nn.Sequential(nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 5)), capacity=0.3, recipe=ff.Recipe(epochs=1)
+    )
+    x, y = torch.randn(12, 9), torch.arange(12) % 3
+    learner.learn(ff.Task("first", (0, 1, 2), (x, y)))
+    with learner.learning(ff.Task("second", (0, 1, 2), (x, y))) as session:
+        yield session, x, y
+
+
+def plainly(session, x, y, monkeypatch):
+    """Gradients of the same session by plain torch."""
+    with monkeypatch.context() as patch:
+        patch.setattr(masks, "_suits_kernels", lambda *_: False)
+        return torch.autograd.grad(nn.functional.cross_entropy(session(x), y), session.parameters())
+
+
+def test_gradients_of_single_samples_by_vmap_are_those_of_a_loop(session, monkeypatch):
+    session, x, y = session
+    parameters = session.parameters()
+
+    def loss(row, label):
+        return nn.functional.cross_entropy(session(row.unsqueeze(0)), label.unsqueeze(0))
+
+    def gradient_of(row, label):
+        # every parameter is closed over, so the derivative is taken along a factor that each of them has
+        return torch.func.grad(lambda factor: factor * loss(row, label))(torch.ones(()))
+
+    apart = torch.func.vmap(gradient_of)(x, y)
+    alone = torch.stack([loss(row, label) for row, label in zip(x, y, strict=True)])
+    torch.testing.assert_close(apart, alone)
+    together = torch.autograd.grad(apart.mean(), parameters)
+    for ours, plain in zip(together, plainly(session, x, y, monkeypatch), strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["kernels", "plain"])
+def test_weights_and_scores_can_be_stacked_under_vmap(fast, monkeypatch):
+    monkeypatch.setattr(masks, "WORTH_KERNELS", 0 if fast else 10**12)
+    torch.manual_seed(0)
+    free, values = torch.randn(3, 6, 4), torch.randn(3, 6, 4)
+
+    def seen(weight, score):
+        top = Scores({"w": torch.zeros(6, 4)}).top(0.4)["w"]
+        selection = masks.Selection(score, 0.4, "magnitude", top.workplace)
+        return masks.see_through({"w": selection}, {"w": masks.Shared(weight)})["w"]
+
+    apart = [masks.top_fraction(score, 0.4) * weight for weight, score in zip(free, values, strict=True)]
+    assert torch.equal(torch.func.vmap(seen)(free, values), torch.stack(apart))
+
+    def energy(weight, score):
+        return seen(weight, score).square().sum()
+
+    for ours, plain in zip(
+        torch.func.vmap(torch.func.grad(energy, argnums=(0, 1)))(free, values),
+        torch.autograd.grad(_energy(free.requires_grad_(), values.requires_grad_()), (free, values)),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, plain, atol=1e-6, rtol=1e-5)
+
+
+def _energy(free, values):
+    return sum((masks.top_fraction(s, 0.4) * w).square().sum() for w, s in zip(free, values, strict=True))
+
+
+def test_second_derivatives_are_those_of_plain_torch(session, monkeypatch):
+    session, x, y = session
+
+    def penalty():
+        loss = nn.functional.cross_entropy(session(x), y)
+        first = torch.autograd.grad(loss, session.parameters(), create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), session.parameters())
+
+    ours = penalty()
+    monkeypatch.setattr(masks, "_suits_kernels", lambda *_: False)
+    for one, other in zip(ours, penalty(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_two_forward_passes_before_one_backward_pass_give_the_gradient_of_both(session, monkeypatch):
+    session, x, y = session
+    both = nn.functional.cross_entropy(session(x), y) + nn.functional.cross_entropy(session(x + 1), y)
+    ours = torch.autograd.grad(both, session.parameters())
+    apart = [plainly(session, inputs, y, monkeypatch) for inputs in (x, x + 1)]
+    for one, first, second in zip(ours, *apart, strict=True):
+        torch.testing.assert_close(one, first + second, atol=1e-6, rtol=1e-5)
+
+
+def test_gradients_that_are_not_cleared_add_up(session):
+    session, x, y = session
+    for _ in range(2):
+        nn.functional.cross_entropy(session(x), y).backward()
+    twice = [parameter.grad.clone() for parameter in session.parameters()]
+    for parameter in session.parameters():
+        parameter.grad = None
+    nn.functional.cross_entropy(session(x), y).backward()
+    for parameter, doubled in zip(session.parameters(), twice, strict=True):
+        torch.testing.assert_close(2 * parameter.grad, doubled)
+
+
+def test_scores_that_move_between_forward_and_backward_are_an_error(session):
+    session, x, y = session
+    loss = nn.functional.cross_entropy(session(x), y)
+    with torch.no_grad():
+        session.named_parameters()["scores.0.weight"].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_values_put_in_place_of_a_parameters_data_are_seen(session):
+    session, x, _ = session
+    session.eval()
+    before = session(x)
+    for parameter in session.parameters():
+        parameter.data = torch.zeros_like(parameter)
+    assert bool((session(x) == 0).all())
+    assert not bool((before == 0).all())

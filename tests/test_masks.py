@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree.masks import Scores, check_capacity, kept_count, select, top_fraction
+from forgetfree.masks import Scores, _select_without_waiting, check_capacity, kept_count, select, top_fraction
 
 CAPACITIES = st.one_of(st.sampled_from([1.0, 1e-9, 0.5, 0.05, 0.1, 0.3, 0.7]), st.floats(1e-9, 1.0))
 MANY_TIES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, math.inf, -math.inf])
@@ -270,3 +270,30 @@ def test_the_ticket_is_the_mask_of_the_scores_that_were_kept() -> None:
     scores = learner.scores.state_dict()["weight"]
     expected = slow_selection(scores.abs(), slow_kept_count(scores.numel(), 0.3))
     assert torch.equal(learner.memory().tickets["one"].mask("weight"), expected)
+
+
+@settings(max_examples=60)
+@given(scores=score_tensors(), capacity=CAPACITIES)
+def test_the_selection_that_never_waits_for_the_device_is_the_same(scores: Tensor, capacity: float) -> None:
+    ranks, count = scores.detach().abs().reshape(-1), kept_count(scores.numel(), capacity)
+    assert torch.equal(_select_without_waiting(ranks, count), select(ranks, count))
+
+
+def test_a_selection_off_the_cpu_never_asks_the_device_for_a_value() -> None:
+    # a meta tensor has no values: asking it for one is an error
+    ranks = torch.empty(300, device="meta")
+    assert select(ranks, 20).shape == (300,)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        ranks.sum().item()
+
+
+def test_the_selection_that_never_waits_does_not_keep_nan() -> None:
+    ranks = torch.tensor([1.0, math.nan, 3.0, 2.0])
+    assert _select_without_waiting(ranks, 2).tolist() == [False, False, True, True]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@settings(max_examples=30)
+@given(scores=score_tensors(), capacity=CAPACITIES)
+def test_a_selection_on_a_cuda_device_is_that_of_the_cpu(scores: Tensor, capacity: float) -> None:
+    assert torch.equal(top_fraction(scores.detach().cuda(), capacity).cpu(), top_fraction(scores.detach(), capacity))

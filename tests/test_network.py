@@ -13,6 +13,8 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import forgetfree as ff
+from forgetfree import network
+from forgetfree.masks import Shared
 from zoo import ZOO, Entry
 
 BATCH = ZOO["mlp with dropout"].inputs(5, seed=99)
@@ -493,12 +495,13 @@ def test_fit_with_a_zero_learning_rate_keeps_the_wrapped_weights() -> None:
 
 
 def test_free_weights_of_the_next_task_start_where_the_last_task_left_them() -> None:
-    learner = learner_of(small())
+    backbone = small()
+    learner = learner_of(backbone)
     learner.learn(task("first"))
     left = learner.network.weights["0.weight"].clone()
     with learner.learning(task("second")) as session:
         assert torch.equal(session.named_parameters()["network.0.weight"], left)
-    assert not torch.equal(left, dict(learner.network._template.named_parameters())["0.weight"])
+    assert not torch.equal(left, backbone.get_parameter("0.weight"))
 
 
 def normed() -> nn.Module:
@@ -770,3 +773,30 @@ def test_a_module_that_draws_random_numbers_in_eval_mode_is_refused_and_nothing_
     with pytest.raises(ff.ModuleError, match="random numbers in eval mode"):
         learner.learn(ff.Task("a", (0, 1), (torch.randn(8, 4), torch.arange(8) % 2)))
     assert not learner.tasks
+
+
+def test_a_layer_that_is_used_up_has_nothing_left_to_learn_but_its_scores() -> None:
+    learner = learner_of(small(), capacity=1.0)
+    learner.learn(task("first"))
+    with learner.learning(task("second")) as session:
+        names = set(session.named_parameters())
+        session(task().train[0]).sum().backward()
+        assert session.named_parameters()["scores.0.weight"].grad is not None
+        session.keep()
+    assert not {f"network.{name}" for name in learner.network.weights} & names
+    assert {f"scores.{name}" for name in learner.network.weights} <= names
+
+
+def test_a_full_network_learns_the_same_bits_as_one_with_a_weight_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = small()
+
+    def answers() -> Tensor:
+        learner = learner_of(backbone, capacity=1.0)
+        learner.learn(task("first"))
+        learner.capacity = 0.5
+        learner.learn(task("second"))
+        return learner.predict(task().train[0], "second")
+
+    used_up = answers()
+    monkeypatch.setattr(network, "_to_move", lambda value, used: Shared(nn.Parameter(value.clone()), value, used))
+    assert torch.equal(answers(), used_up)

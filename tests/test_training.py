@@ -857,3 +857,29 @@ def test_learning_works_where_the_caller_wants_no_gradients() -> None:
     with torch.inference_mode():
         quiet.learn(task("a"))
     assert_same(snapshot(quiet), snapshot(plain))
+
+
+def test_numbers_too_small_to_matter_are_taken_for_zero_while_training_and_only_then() -> None:
+    def denormal() -> bool:
+        return bool(torch.tensor(1e-38) * 0.1)
+
+    seen: list[bool] = []
+    given = learner()
+    assert denormal()
+    with given.learning(task("first")) as session:
+        training.fit(
+            session,
+            ff.Recipe(epochs=1, batch_size=8),
+            seed=0,
+            position=0,
+            device=torch.device("cpu"),
+            progress=lambda _: seen.append(denormal()),
+        )
+    assert seen == [False]
+    assert denormal()
+    torch.set_flush_denormal(True)
+    try:
+        given.learn(task("second"))
+        assert not denormal(), "what the caller had set is not undone"
+    finally:
+        torch.set_flush_denormal(False)

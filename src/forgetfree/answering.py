@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forgetfree.batches import convert, tensors_of
+from forgetfree.batches import convert, plainly_like, tensors_of
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError
 from forgetfree.modules import as_call, named_tensors
@@ -56,19 +56,9 @@ class Answers:
         return answer
 
     def takes(self, name: str, inputs: Inputs, learned_on: Any) -> bool:
-        """Whether the module of task `name` is at hand and these inputs, as they are, are like those it learned on.
-
-        A glance at one tensor, for every answer: False may also mean that a closer look is needed.
-        """
+        """Whether the module of task `name` is at hand and these inputs, as they are, are like those it learned on."""
         shared = self._modules.get(name)
-        return (
-            shared is not None
-            and isinstance(inputs, Tensor)
-            and isinstance(learned_on, tuple)
-            and inputs.device == shared.device
-            and inputs.shape[1:] == learned_on[0]
-            and inputs.dtype is getattr(torch, learned_on[1])
-        )
+        return shared is not None and plainly_like(inputs, learned_on, shared.device)
 
     def where_rows_meet(self, name: str) -> str | None:
         """The layer of task `name` by which rows of one batch change each other's answers, if there is one."""

@@ -156,6 +156,20 @@ def signature(inputs: Inputs) -> Any:
     return of(inputs) if isinstance(inputs, Tensor) else tuple(of(value) for value in inputs)
 
 
+def plainly_like(inputs: Inputs, expected: Any, device: torch.device) -> bool:
+    """Whether these inputs are one tensor of the shape, type and device that is `expected`, batch size apart.
+
+    A glance, for every call: False may also mean that a closer look is needed.
+    """
+    return (
+        isinstance(inputs, Tensor)
+        and isinstance(expected, tuple)
+        and inputs.shape[1:] == expected[0]
+        and inputs.dtype is getattr(torch, expected[1])
+        and inputs.device == device
+    )
+
+
 @contextmanager
 def explained(inputs: Inputs, expected: Any, task: str) -> Iterator[None]:
     """Say what was given and what was expected when a module cannot take its inputs.

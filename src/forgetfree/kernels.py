@@ -1,10 +1,13 @@
 """One pass over the weights where torch takes ten: numba kernels for a CPU.
 
 Imported when a network is large enough to gain from it. Loops without branches are vectorised: both values are loaded,
-then one is chosen. Everything here gives the same bits as the plain-torch path in `masks`.
+then one is chosen. An argument that is None costs nothing: numba leaves its branch out. Everything here gives the same
+bits as the plain-torch path in `masks`.
 """
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -12,14 +15,23 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
+Maybe = Any
+"""An array or None."""
 
-BLOCK = 128
+BLOCK = 64
 ROOM = 2048
 """The most scores that are looked at one by one around the threshold; in a large tensor, a hundredth of them."""
-AIM = 128
+AIM = 64
 """How many scores the band around the threshold should hold."""
+LAST, CENTRE, WIDTH, STIR = range(4)
+"""The course of a threshold: where it was, where it is expected, within which band, and how wrong that was lately."""
 
-fast = numba.njit(nogil=True, error_model="numpy", cache=True)
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def fast(kernel: Kernel) -> Kernel:
+    """Compiled at its first call, and remembered on disk."""
+    return cast(Kernel, numba.njit(nogil=True, error_model="numpy", cache=True)(kernel))
 
 
 class Cut:
@@ -42,145 +54,153 @@ class Search:
     """
 
     def __init__(self, size: int) -> None:
-        self._last, self._centre, self._width, self._stir = 0.0, 0.0, 0.0, 0.0
+        self._course = np.zeros(4)
         self._room = max(ROOM, size // 100)
-        self._inside = np.empty(self._room, np.int64)
 
     def cut(self, scores: Floats, count: int) -> Cut:
         """The cut that keeps `count` of the flat `scores`, ties by lower index. NaN is never kept, and not noticed."""
         if count >= scores.size:
             return Cut(scores.dtype.type(0), NOBODY)
-        return self._near(scores, count) or self._anywhere(scores, count)
+        found, threshold, losers = _near(scores, count, self._course, self._room)
+        return Cut(threshold, losers) if found else self._anywhere(scores, count)
 
-    def _near(self, scores: Floats, count: int) -> Cut | None:
-        if not self._width:
-            return None
-        kind = scores.dtype.type
-        low, high = kind(self._centre - self._width), kind(self._centre + self._width)
-        above, found = _band(scores, low, high, self._inside)
-        need = count - above
-        if not 0 <= need <= found <= self._room:
-            self._width = 0.0
-            return None
-        if not need:
-            self._aim(float(high), found)
-            return Cut(high, NOBODY)
-        threshold, losers = _ranked(scores, self._inside[:found], need)
-        self._aim(float(threshold), found)
-        return Cut(threshold, losers)
+    def look(self, arrays: tuple[Any, ...], count: int, effective: Floats) -> Cut:
+        """The same cut for `arrays` = (free, kept, used, scores), and what is seen through it, in `effective`."""
+        free, kept, used, scores = arrays
+        if count < scores.size:
+            found, threshold, losers = _look_near(free, kept, used, scores, count, self._course, self._room, effective)
+            if found:
+                return Cut(threshold, losers)
+        cut = self.cut(scores, count)
+        _see(free, kept, used, scores, cut.threshold, cut.losers, effective)
+        return cut
 
     def _anywhere(self, scores: Floats, count: int) -> Cut:
         values = np.abs(scores)
         threshold = np.partition(values, scores.size - count)[scores.size - count]
         ties = np.flatnonzero(values == threshold)
         surplus = int(np.count_nonzero(values >= threshold)) - count
-        here, before = float(threshold), self._last
-        self._stir = abs(here - self._centre) if before else 0.0
-        self._centre, self._last = max(2 * here - before, 0.0) if before else here, here
-        self._width = max(1e-3 * here, self._stir)
+        course, here = self._course, float(threshold)
+        before, expected = float(course[LAST]), float(course[CENTRE])
+        if not before or not math.isfinite(here + before):
+            course[:] = here, here, 1e-3 * here if math.isfinite(here) else 0.0, 0.0
+        else:
+            stir = abs(here - expected)
+            course[:] = here, max(2 * here - before, 0.0), max(1e-3 * here, stir), stir
         return Cut(threshold, ties[ties.size - surplus :] if surplus > 0 else NOBODY)
-
-    def _aim(self, threshold: float, found: int) -> None:
-        """Centre the next band where the same move again would lead, wide enough for errors like the latest."""
-        self._stir = max(abs(threshold - self._centre), 0.8 * self._stir)
-        dense = max(found, 1) / (2 * self._width)
-        wanted = max(2 * self._stir, AIM / (2 * dense), 0.25 * self._width)
-        self._width = min(wanted, self._room / (4 * dense), 4 * self._width)
-        self._centre, self._last = max(2 * threshold - self._last, 0.0), threshold
 
 
 @fast
-def _band(scores: Floats, low: Any, high: Any, inside: NDArray[np.int64]) -> tuple[int, int]:
-    """How many |scores| are at or above `high`, and how many in [low, high), whose indices go to `inside`."""
-    above: Any = 0
-    found, room = 0, inside.size
-    whole = scores.size // BLOCK * BLOCK
-    for start in range(0, whole, BLOCK):
-        upper, both = np.int32(0), np.int32(0)
-        for j in range(BLOCK):
-            value = abs(scores[start + j])
-            upper += np.int32(value >= high)
-            both += np.int32(value >= low)
+def _near(scores: Floats, count: int, course: NDArray[np.float64], room: int) -> tuple[bool, Any, NDArray[np.int64]]:
+    """Whether the cut lies in the band of `course`, which moves on; its threshold, and its losers."""
+    low = scores.dtype.type(course[CENTRE] - course[WIDTH])
+    high = scores.dtype.type(course[CENTRE] + course[WIDTH])
+    inside = np.empty(room, np.int64)
+    if not course[WIDTH]:
+        return False, low, inside[:0]
+    above, found = 0, 0
+    for start in range(0, scores.size, BLOCK):
+        stop = min(start + BLOCK, scores.size)
+        upper: Any = np.int32(0)
+        both: Any = np.int32(0)
+        for i in range(start, stop):
+            value = abs(scores[i])
+            # 32 bits by force: numba would widen the sums, at a third of the speed
+            upper = np.int32(upper + np.int32(value >= high))
+            both = np.int32(both + np.int32(value >= low))
         above += upper
         if both != upper:
-            for i in range(start, start + BLOCK):
+            for i in range(start, stop):
                 value = abs(scores[i])
                 if value >= low and value < high:
                     if found < room:
                         inside[found] = i
                     found += 1
-    for i in range(whole, scores.size):
-        value = abs(scores[i])
-        above += value >= high
-        if value >= low and value < high:
-            if found < room:
-                inside[found] = i
-            found += 1
-    return above, found
+    need = count - above
+    if need < 0 or need > found or found > room:
+        course[WIDTH] = 0.0
+        return False, low, inside[:0]
+    values = np.abs(scores[inside[:found]])
+    threshold = np.sort(values)[found - need] if need else high
+    _aim(course, float(threshold), found, room)
+    return True, threshold, _losers(values, threshold, need, inside)
 
 
 @fast
-def _ranked(scores: Floats, inside: NDArray[np.int64], need: int) -> tuple[Any, NDArray[np.int64]]:
-    """The `need`-th largest |score| among those `inside`, and the indices of equal ones that came too late."""
-    values = np.abs(scores[inside])
-    threshold = np.sort(values)[values.size - need]
+def _losers(values: Floats, threshold: Any, need: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the scores `inside` the band, with these `values`: who equals the threshold but came too late."""
     winners = need
     for value in values:
         winners -= value > threshold
     losers = np.empty(values.size, np.int64)
-    count = 0
+    lost = 0
     for i in range(values.size):
         if values[i] == threshold:
             if winners > 0:
                 winners -= 1
             else:
-                losers[count] = inside[i]
-                count += 1
-    return threshold, losers[:count]
+                losers[lost] = inside[i]
+                lost += 1
+    return losers[:lost]
 
 
 @fast
-def see(free: Floats, kept: Floats, used: Flags, scores: Floats, threshold: Any, effective: Floats) -> None:
-    """where(used, kept, free) where |score| >= threshold, else 0."""
-    nothing = effective.dtype.type(0)
-    for i in range(effective.size):
-        own, old = free[i], kept[i]
-        weight = old if used[i] else own
-        effective[i] = weight if abs(scores[i]) >= threshold else nothing
+def _aim(course: NDArray[np.float64], threshold: float, found: int, room: int) -> None:
+    """Centre the next band where the same move again would lead, wide enough for errors like the latest."""
+    stir = max(abs(threshold - course[CENTRE]), 0.8 * course[STIR])
+    dense = max(found, 1) / (2 * course[WIDTH])
+    wanted = max(2 * stir, AIM / (2 * dense), 0.25 * course[WIDTH])
+    course[WIDTH] = min(wanted, room / (4 * dense), 4 * course[WIDTH])
+    course[STIR], course[CENTRE], course[LAST] = stir, max(2 * threshold - course[LAST], 0.0), threshold
 
 
 @fast
-def see_alone(free: Floats, scores: Floats, threshold: Any, effective: Floats) -> None:
-    """The same where no task uses anything yet."""
+def _look_near(
+    free: Floats, kept: Maybe, used: Maybe, scores: Floats, count: int, course: NDArray[np.float64],
+    room: int, effective: Floats,
+) -> tuple[bool, Any, NDArray[np.int64]]:  # fmt: skip
+    # two passes: they are faster than one that does both, and one call is faster than two
+    found, threshold, losers = _near(scores, count, course, room)
+    if found:
+        _see(free, kept, used, scores, threshold, losers, effective)
+    return found, threshold, losers
+
+
+@fast
+def _see(
+    free: Floats, kept: Maybe, used: Maybe, scores: Floats, threshold: Any, losers: NDArray[np.int64],
+    effective: Floats,
+) -> None:  # fmt: skip
+    """where(used, kept, free) where a weight is selected, else 0."""
     nothing = effective.dtype.type(0)
     for i in range(effective.size):
         weight = free[i]
+        if used is not None:
+            old = kept[i]
+            weight = old if used[i] else weight
         effective[i] = weight if abs(scores[i]) >= threshold else nothing
+    for i in losers:
+        effective[i] = nothing
 
 
 @fast
 def back(
-    gradient: Floats, free: Floats, kept: Floats, used: Flags, scores: Floats, threshold: Any,
-    free_gradient: Floats, score_gradient: Floats,
+    gradient: Floats, free: Floats, kept: Maybe, used: Maybe, scores: Floats, threshold: Any,
+    losers: NDArray[np.int64], free_gradient: Maybe, score_gradient: Floats,
 ) -> None:  # fmt: skip
-    """m·G on weights that are free, sign(s)·θ·G on all scores, with sign(0) = +1."""
+    """m·G on weights that are free (if anybody asks), sign(s)·θ·G on all scores, with sign(0) = +1."""
     nothing = gradient.dtype.type(0)
     for i in range(gradient.size):
-        arriving, own, old, taken, score = gradient[i], free[i], kept[i], used[i], scores[i]
-        change = (old if taken else own) * arriving
-        movable = nothing if taken else arriving
-        free_gradient[i] = movable if abs(score) >= threshold else nothing
+        arriving, score, weight = gradient[i], scores[i], free[i]
+        movable = arriving
+        if used is not None:
+            old, taken = kept[i], used[i]
+            weight = old if taken else weight
+            movable = nothing if taken else movable
+        change = weight * arriving
+        if free_gradient is not None:
+            free_gradient[i] = movable if abs(score) >= threshold else nothing
         score_gradient[i] = change if score >= 0 else -change
-
-
-@fast
-def back_alone(
-    gradient: Floats, free: Floats, scores: Floats, threshold: Any, free_gradient: Floats, score_gradient: Floats
-) -> None:
-    """The same where no task uses anything yet."""
-    nothing = gradient.dtype.type(0)
-    for i in range(gradient.size):
-        arriving, score = gradient[i], scores[i]
-        change = free[i] * arriving
-        free_gradient[i] = arriving if abs(score) >= threshold else nothing
-        score_gradient[i] = change if score >= 0 else -change
+    if free_gradient is not None:
+        for i in losers:
+            free_gradient[i] = nothing

@@ -8,23 +8,28 @@ With θ the weight and G the gradient of the effective weight θ·m, the chain r
 ∂s = sign(s)·θ·G: a weight that is not selected can still earn its place.
 """
 
+import functools
+import itertools
 import logging
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from forgetfree.buffers import Reused
 from forgetfree.chance import stream
 from forgetfree.errors import InputError
 
 if TYPE_CHECKING:
-    from forgetfree.kernels import Cut, Search
+    from forgetfree.kernels import Cut
 
 log = logging.getLogger("forgetfree")
 
 Rank = Literal["magnitude", "value"]
+STAYING = 8
+"""Tensors whose memory a workplace knows: free and kept weights, which are used, and scores, with some to spare."""
 WORTH_KERNELS = 10_000
 """From this many weights on, importing and compiling kernels pays."""
 
@@ -54,6 +59,8 @@ def select(ranks: Tensor, count: int) -> Tensor:
     """True at the `count` largest entries, ties by lower flat index."""
     flat = ranks.detach().reshape(-1)
     size = flat.numel()
+    if flat.device.type != "cpu":
+        return _select_without_waiting(flat, count).view_as(ranks)
     _refuse_nan(flat)
     if count >= size:
         return torch.ones_like(flat, dtype=torch.bool).view_as(ranks)
@@ -67,29 +74,53 @@ def select(ranks: Tensor, count: int) -> Tensor:
 
 
 class Selection:
-    """The top fraction of one tensor's scores, ready for use: as a mask, or for a weight to be seen through."""
+    """The top fraction of one tensor's scores: as a mask, or for a weight to be seen through."""
 
-    def __init__(self, scores: Tensor, fraction: float, by: Rank, search: "Search | None" = None):
+    def __init__(self, scores: Tensor, fraction: float, by: Rank, workplace: "_Workplace | None" = None):
         self.scores, self.fraction, self.by = scores, fraction, by
-        count = kept_count(scores.numel(), fraction)
-        self._cut = search.cut(scores.detach().view(-1).numpy(), count) if search else None
+        self.count = kept_count(scores.numel(), fraction)
+        self.workplace = workplace
 
     def mask(self) -> Tensor:
         """True where a weight is selected. A NaN score is an error."""
         ranks = self.scores.detach()
-        return select(ranks.abs() if self.by == "magnitude" else ranks, kept_count(ranks.numel(), self.fraction))
+        return select(ranks.abs() if self.by == "magnitude" else ranks, self.count)
 
-    def through(self, free: Tensor, kept: Tensor | None = None, used: Tensor | None = None) -> Tensor:
-        """The effective weight, where(used, kept, free)·mask, with gradients for `free` and for the scores."""
-        if self._cut is not None and free.is_contiguous() and free.dtype == self.scores.dtype:
-            seen: Tensor = _SeenThrough.apply(free, self.scores, kept, used, self._cut)  # type: ignore[no-untyped-call]
-            return seen
-        mask = top_fraction(self.scores, self.fraction, by=self.by).to(free.dtype)
-        return (free if used is None or kept is None else torch.where(used, kept, free)) * mask
+    def cut(self) -> "Cut":
+        """The same selection as a threshold and the ties below it; only where there are kernels."""
+        assert self.workplace is not None
+        return self.workplace.search.cut(_flat(self.scores), self.count)
 
 
 Masks = Mapping[str, Selection | Tensor]
 """What a task sees of every shared tensor: a selection, or any mask as a tensor."""
+
+
+class Shared(NamedTuple):
+    """One tensor that tasks share: values that may move, and where some are `used`, the values kept there."""
+
+    free: Tensor
+    kept: Tensor | None = None
+    used: Tensor | None = None
+
+    def values(self) -> Tensor:
+        """where(used, kept, free)"""
+        if self.used is None or self.kept is None:
+            return self.free
+        return torch.where(self.used, self.kept, self.free)
+
+
+def see_through(masks: Masks, weights: Mapping[str, Shared]) -> dict[str, Tensor]:
+    """The effective weights, where(used, kept, free)·mask, with gradients for what is free and for the scores."""
+    fast = [name for name, mask in masks.items() if _suits_kernels(mask, weights[name])]
+    seen: dict[str, Tensor] = {}
+    if fast:
+        looks = [cast(Selection, masks[name]) for name in fast]
+        tensors = [tensor for name, look in zip(fast, looks, strict=True) for tensor in (look.scores, *weights[name])]
+        seen = dict(zip(fast, _seen_through(_Sight(looks), *tensors), strict=True))
+    if len(seen) == len(masks):
+        return seen
+    return {name: seen[name] if name in seen else _plainly(mask, weights[name]) for name, mask in masks.items()}
 
 
 class Scores:
@@ -100,7 +131,7 @@ class Scores:
             raise InputError(f"scores are ranked by 'magnitude' (|s|) or by 'value' (s); got {by!r}.")
         self.by = by
         self._values = {name: nn.Parameter(value.detach().clone()) for name, value in values.items()}
-        self._searches: dict[str, Search] | None = None  # where thresholds were the last time; speed, not state
+        self._workplaces: dict[str, _Workplace] | None = None  # speed, not state
 
     @classmethod
     def random(cls, weights: Mapping[str, Tensor], seed: int, *, by: Rank = "magnitude") -> "Scores":
@@ -116,11 +147,10 @@ class Scores:
 
     def top(self, fraction: float) -> dict[str, Selection]:
         """Of every layer, its top `fraction` of scores."""
-        if self._searches is None:
-            self._searches = _searches(self._values, self.by)
-        return {
-            name: Selection(value, fraction, self.by, self._searches.get(name)) for name, value in self._values.items()
-        }
+        if self._workplaces is None:
+            self._workplaces = _workplaces(self._values, self.by)
+        found = self._workplaces.get
+        return {name: Selection(value, fraction, self.by, found(name)) for name, value in self._values.items()}
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         yield from self._values.items()
@@ -142,48 +172,154 @@ def as_mask(selection: Selection | Tensor) -> Tensor:
     return selection.mask() if isinstance(selection, Selection) else selection.detach() != 0
 
 
-class _SeenThrough(torch.autograd.Function):
-    """The effective weight in one pass, and both gradients in one pass back (see `kernels`)."""
+def _plainly(mask: Selection | Tensor, shared: Shared) -> Tensor:
+    values = shared.values()
+    if isinstance(mask, Selection):
+        mask = top_fraction(mask.scores, mask.fraction, by=mask.by)
+    return values * mask.to(values.dtype)
 
-    @staticmethod
-    def forward(ctx: Any, free: Tensor, scores: Tensor, kept: Tensor | None, used: Tensor | None, cut: "Cut") -> Tensor:
-        from forgetfree import kernels
 
-        ctx.cut = cut
-        ctx.save_for_backward(free, scores, kept, used)
-        effective = torch.empty_like(free)
-        out = _flat(effective)
-        if kept is None or used is None:
-            kernels.see_alone(_flat(free), _flat(scores), cut.threshold, out)
-        else:
-            kernels.see(_flat(free), _flat(kept), _flat(used), _flat(scores), cut.threshold, out)
-        if cut.losers.size:
-            out[cut.losers] = 0
+def _suits_kernels(mask: Selection | Tensor, shared: Shared) -> bool:
+    return (
+        isinstance(mask, Selection)
+        and mask.workplace is not None
+        and shared.free.dtype == mask.scores.dtype
+        and shared.free.is_contiguous()
+    )
+
+
+class _Workplace:
+    """What the kernels keep for one tensor from step to step: where its threshold was, and memory to write to."""
+
+    def __init__(self, size: int):
+        from forgetfree.kernels import Search
+
+        self.search = Search(size)
+        self.effective, self.free_gradient, self.score_gradient = Reused(), Reused(), Reused()
+        self._arrays: dict[int, tuple[Tensor, int, Any]] = {}
+
+    def array(self, tensor: Tensor | None) -> Any:
+        """The memory of a tensor that stays, as a flat array; looked up, because asking torch takes longer."""
+        known = self._arrays.get(id(tensor))
+        if known is not None and known[1] == known[0].data_ptr():
+            return known[2]
+        if tensor is None:
+            return None
+        if len(self._arrays) >= STAYING:
+            self._arrays.clear()
+        array = _flat(tensor)
+        self._arrays[id(tensor)] = tensor, tensor.data_ptr(), array
+        return array
+
+
+class _Sight:
+    """One look through selections: what the forward pass found and the backward pass needs."""
+
+    def __init__(self, selections: list[Selection]):
+        self.selections = selections
+        self.found: list[tuple[_Workplace, tuple[Any, ...], Cut]] = []
+
+    def look(self, selection: Selection, scores: Tensor, *shared: Tensor | None) -> Tensor:
+        workplace = cast(_Workplace, selection.workplace)
+        arrays = (*map(workplace.array, shared), workplace.array(scores))
+        effective, seen = workplace.effective.like(cast(Tensor, shared[0]))
+        cut = workplace.search.look(arrays, selection.count, seen)
+        self.found.append((workplace, arrays, cut))
         return effective
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        from forgetfree import kernels
 
-        cut, (free, scores, kept, used) = ctx.cut, ctx.saved_tensors
-        arriving = _flat(gradients[0].contiguous())
-        free_gradient, score_gradient = torch.empty_like(free), torch.empty_like(scores)
-        out = _flat(free_gradient), _flat(score_gradient)
-        if used is None:
-            kernels.back_alone(arriving, _flat(free), _flat(scores), cut.threshold, *out)
-        else:
-            kernels.back(arriving, _flat(free), _flat(kept), _flat(used), _flat(scores), cut.threshold, *out)
-        if cut.losers.size:
-            out[0][cut.losers] = 0
-        return free_gradient, score_gradient, None, None, None
+class _SeenThrough(torch.autograd.Function):
+    """All effective weights, each in one pass, and both gradients of each in one pass back (see `kernels`).
+
+    One function for all tensors, because in a small network its calls take longer than the passes. Tensors come in
+    fours: scores, free, kept, used.
+    """
+
+    @staticmethod
+    def forward(sight: _Sight, *tensors: Any) -> tuple[Tensor, ...]:
+        return tuple(itertools.starmap(sight.look, zip(sight.selections, *_in_fours(tensors), strict=True)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.sight = inputs[0]
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        sight = ctx.sight
+        tensors = zip(*_in_fours(ctx.saved_tensors), strict=True)  # torch complains if they were written to since
+        by_rule = torch.is_grad_enabled() or any(map(torch._C._functorch.is_functorch_wrapped_tensor, gradients))
+        results: list[Tensor | None] = [None]
+        for number, (gradient, (scores, *shared)) in enumerate(zip(gradients, tensors, strict=True)):
+            for_free: Tensor | None = None
+            if by_rule:
+                for_scores, for_free = _gradients(gradient, sight.selections[number], scores, Shared(*shared))
+            else:
+                workplace, arrays, cut = sight.found[number]
+                free_array = None
+                if ctx.needs_input_grad[4 * number + 2]:
+                    for_free, free_array = workplace.free_gradient.like(shared[0])
+                for_scores, score_array = workplace.score_gradient.like(scores)
+                arriving = _flat(gradient.contiguous())
+                _back()(arriving, *arrays, cut.threshold, cut.losers, free_array, score_array)
+            results += [for_scores, for_free, None, None]
+        return tuple(results)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], sight: _Sight, *tensors: Any) -> tuple[Any, Any]:
+        rows = _rows(info.batch_size, in_dims[1:], tensors)
+        seen = [
+            [
+                _plainly(Selection(scores, selection.fraction, selection.by), Shared(*shared))
+                for selection, scores, *shared in zip(sight.selections, *_in_fours(row), strict=True)
+            ]
+            for row in rows
+        ]
+        return tuple(map(torch.stack, zip(*seen, strict=True))), (0,) * len(sight.selections)
+
+
+def _seen_through(*inputs: Any) -> tuple[Tensor, ...]:
+    # torch reads the signature of `forward` in every call, which takes longer than the passes over a small layer; it
+    # is only needed inside transforms like vmap
+    apply: Any = _SeenThrough.apply
+    if not torch._C._are_functorch_transforms_active():
+        apply = super(torch.autograd.Function, _SeenThrough).apply
+    return cast(tuple[Tensor, ...], apply(*inputs))
+
+
+@functools.cache
+def _back() -> Callable[..., None]:
+    from forgetfree.kernels import back
+
+    return cast(Callable[..., None], back)
+
+
+def _in_fours(tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
+    return tensors[0::4], tensors[1::4], tensors[2::4], tensors[3::4]
+
+
+def _gradients(gradient: Tensor, selection: Selection, scores: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
+    """What `kernels.back` computes, by operations that torch can follow: for second derivatives, and under vmap."""
+    mask = top_fraction(scores.detach(), selection.fraction, by=selection.by)
+    movable = mask if shared.used is None else mask * ~shared.used
+    return gradient * shared.values() * _sign(scores), gradient * movable
+
+
+def _rows(size: int, dims: tuple[int | None, ...], tensors: tuple[Tensor | None, ...]) -> Iterator[tuple[Any, ...]]:
+    """The arguments of every row of a vmap."""
+    apart = [
+        [value] * size if dim is None or value is None else value.unbind(dim)
+        for dim, value in zip(dims, tensors, strict=True)
+    ]
+    return zip(*apart, strict=True)
 
 
 def _flat(tensor: Tensor) -> Any:
     return tensor.detach().view(-1).numpy()
 
 
-def _searches(values: Mapping[str, Tensor], by: Rank) -> "dict[str, Search]":
-    """A fast search for every tensor that can have one, if together they are large enough to be worth it."""
+def _workplaces(values: Mapping[str, Tensor], by: Rank) -> dict[str, _Workplace]:
+    """A workplace for every tensor that the kernels can take, if together they are large enough to be worth it."""
     able = [
         name
         for name, value in values.items()
@@ -192,32 +328,52 @@ def _searches(values: Mapping[str, Tensor], by: Rank) -> "dict[str, Search]":
     if by != "magnitude" or sum(values[name].numel() for name in able) < WORTH_KERNELS:
         return {}
     try:
-        from forgetfree.kernels import Search
+        return {name: _Workplace(values[name].numel()) for name in able if values[name].numel()}
     except (ImportError, RuntimeError) as error:  # numba raises the latter where it finds no place for its cache
         log.info("numba cannot be used (%s): masks are made by plain torch, which is slower.", error)
         return {}
-    return {name: Search(values[name].numel()) for name in able if values[name].numel()}
 
 
 class _StraightThrough(torch.autograd.Function):
     """Forward: the indicator of the top fraction. Backward: as if the mask were |s| (or s)."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, fraction: float, by: Rank) -> Tensor:
-        ctx.by = by
-        ctx.save_for_backward(scores)
+    def forward(scores: Tensor, fraction: float, by: Rank) -> Tensor:
         ranks = scores.abs() if by == "magnitude" else scores
         return select(ranks, kept_count(scores.numel(), fraction)).to(scores.dtype)
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.by = inputs[2]
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = gradients
-        if ctx.by == "value":
-            return gradient, None, None
         (scores,) = ctx.saved_tensors
-        # adding +0 turns -0 into +0, so that sign(0) = +1: a zero score can still grow
-        one = torch.ones((), dtype=scores.dtype, device=scores.device)
-        return gradient * torch.copysign(one, scores + 0.0), None, None
+        return gradient if ctx.by == "value" else gradient * _sign(scores), None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], scores: Tensor, fraction: float, by: Rank
+    ) -> tuple[Tensor, int]:
+        rows = _rows(info.batch_size, in_dims[:1], (scores,))
+        return torch.stack([top_fraction(row, fraction, by=by) for (row,) in rows]), 0
+
+
+def _sign(scores: Tensor) -> Tensor:
+    """One with the sign of each score; adding +0 turns -0 into +0, so that sign(0) = +1: a zero score can grow."""
+    return torch.copysign(torch.ones((), dtype=scores.dtype, device=scores.device), scores + 0.0)
+
+
+def _select_without_waiting(ranks: Tensor, count: int) -> Tensor:
+    """The same selection by operations that all stay on the device: the host never waits. NaN is never kept."""
+    if count >= ranks.numel():
+        return torch.ones_like(ranks, dtype=torch.bool)
+    ranks = ranks.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    threshold = torch.kthvalue(ranks, ranks.numel() - count + 1).values
+    above, tied = ranks > threshold, ranks == threshold
+    return above | (tied & (tied.cumsum(0) <= count - above.sum()))
 
 
 def _kth_smallest(values: Tensor, k: int) -> Tensor:

@@ -63,6 +63,37 @@ def copy_module(module: nn.Module, tensor_for: Callable[[str, Tensor], Tensor]) 
         ) from error
 
 
+class Lending:
+    """A module without values of its own: tensors are lent to it for one call, under every name it has for them.
+
+    `torch.func.functional_call` does the same and looks all names up in every call; here that is done once.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+        registries = [registry for part in module.modules() for registry in (part._parameters, part._buffers)]
+        homes: dict[int, list[tuple[dict[str, Any], str]]] = {}
+        for registry in registries:
+            for key, tensor in registry.items():
+                homes.setdefault(id(tensor), []).append((registry, key))
+        self._slots = {name: (tensor, homes[id(tensor)]) for name, tensor in named_tensors(module)}
+
+    def __call__(self, lent: dict[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the module gives with these tensors in it; where it puts another in place of one, `lent` has that."""
+        for name, tensor in lent.items():
+            for registry, key in self._slots[name][1]:
+                registry[key] = tensor
+        try:
+            return self.module(*args, **kwargs)
+        finally:
+            for name in lent:
+                placeholder, slots = self._slots[name]
+                registry, key = slots[0]
+                lent[name] = registry[key]
+                for registry, key in slots:
+                    registry[key] = placeholder
+
+
 def clone(module: nn.Module) -> nn.Module:
     """The same module with tensors of its own."""
     return copy_module(module, lambda _, tensor: tensor.detach().clone())

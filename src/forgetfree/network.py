@@ -6,7 +6,7 @@ Each tensor of a wrapped module is of one of three kinds, and there is no fourth
     owned    every task has its own: biases, norms, running statistics, counters
     fixed    `requires_grad=False` when wrapped: lent as it is, stored once
 
-While a task learns, `torch.func.functional_call` lends ONE dict of tensors to a private copy of the module:
+While a task learns, ONE dict of tensors is lent to a private copy of the module for every call:
 
     effective weight = where(used, kept, free) · mask          θ ⊙ m_t, with M_{t-1} as `used`
 
@@ -18,16 +18,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError, ModuleError, TaskError
-from forgetfree.masks import Masks, Selection, as_mask
-from forgetfree.modules import as_call, copy_module, freeze, named_tensors, refuse
+from forgetfree.masks import Masks, Shared, as_mask, see_through
+from forgetfree.modules import Lending, as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
 from forgetfree.tickets import PackedMask, Ticket
 
@@ -100,12 +99,13 @@ class SharedNetwork:
         refuse(module)
         self.own_from = own_from
         self._layout = _layout(module, masked)
-        self._template = copy_module(module, lambda _, tensor: _copy(tensor, device))
-        _reset_running_statistics(self._template)
-        tensors = dict(named_tensors(self._template))
+        whole = copy_module(module, lambda _, tensor: _copy(tensor, device))
+        _reset_running_statistics(whole)
+        tensors = dict(named_tensors(whole))
         self._start = {name: tensors[name].detach() for name in self._layout.of("owned")}
         self.fixed = {name: tensors[name].detach() for name in self._layout.of("fixed")}
         weights = {name: tensors[name].detach() for name in self._layout.of("masked")}
+        self._template = copy_module(whole, lambda name, tensor: _empty(tensor) if name in weights else tensor)
         self.kept = Kept(
             weights, {name: torch.zeros_like(value, dtype=torch.bool) for name, value in weights.items()}, {}
         )
@@ -165,7 +165,8 @@ class SharedNetwork:
         def tensor_for(tensor: str, old: Tensor) -> Tensor:
             if tensor in ticket.masks:
                 # not a product: zero times a free weight has that weight's sign, which a later task may turn
-                return kept.weights[tensor].where(ticket.mask(tensor, old.device), 0)
+                weight = kept.weights[tensor]
+                return weight.where(ticket.mask(tensor, weight.device), 0)
             return (ticket.own.get(tensor, old)).detach().clone()
 
         return freeze(copy_module(self._template, tensor_for))
@@ -177,7 +178,9 @@ class SharedNetwork:
             return {name: value.to(device) for name, value in tensors.items()}
 
         tickets = {name: replace(ticket, own=moved(ticket.own)) for name, ticket in self.tickets.items()}
-        self._template = copy_module(self._template, lambda _, tensor: _copy(tensor, device))
+        self._template = copy_module(
+            self._template, lambda name, tensor: tensor if name in self.weights else _copy(tensor, device)
+        )
         self._start, self.fixed = moved(self._start), moved(self.fixed)
         self.kept = Kept(moved(self.weights), moved(self.used), tickets)
         return self
@@ -188,14 +191,14 @@ class LentNetwork:
 
     def __init__(self, template: nn.Module, kept: Kept, own: Mapping[str, Tensor], fixed: Mapping[str, Tensor]):
         # the module holds no values but those lent: what goes around them fails instead of leaking
-        self._module = copy_module(template, lambda _, tensor: torch.empty_like(tensor, device="meta"))
+        self._module = copy_module(template, lambda _, tensor: _empty(tensor))
         without_autocast(self._module)
+        self._lending = Lending(self._module)
         trainable = dict(template.named_parameters())
-        self._kept, self._used = kept.weights, kept.used
         self._fixed = {name: value.clone() for name, value in fixed.items()}
-        self._any_used = bool(kept.tickets)
         self._ran = False
-        self._free = {name: nn.Parameter(value.detach().clone()) for name, value in kept.weights.items()}
+        self._shared = {name: _to_move(value, kept.used[name]) for name, value in kept.weights.items()}
+        self._free = {name: shared.free for name, shared in self._shared.items() if shared.free.requires_grad}
         self._own = {
             name: nn.Parameter(value.clone()) if name in trainable else value.clone() for name, value in own.items()
         }
@@ -206,12 +209,11 @@ class LentNetwork:
         In training, statistics and counters land in the own tensors; in eval mode nothing does.
         """
         learning = self._module.training
-        lent = {name: self._seen(name, mask) for name, mask in masks.items()}
+        lent = see_through(masks, self._shared)
         lent.update(self._fixed)
         for name, value in self._own.items():
             lent[name] = value if learning else value.clone()
-        args, kwargs = as_call(inputs)
-        features = functional_call(self._module, lent, args, kwargs)
+        features = self._lending(lent, *as_call(inputs))
         for name, value in self._fixed.items():
             if lent[name] is not value or value._version:
                 raise ModuleError(
@@ -235,30 +237,17 @@ class LentNetwork:
             )
         self._ran = True
 
-    def _seen(self, name: str, mask: Selection | Tensor) -> Tensor:
-        """The effective weight: where(used, kept, free)·mask."""
-        if isinstance(mask, Tensor):
-            return self._shared(name) * mask.to(self._free[name].dtype)
-        if not self._any_used:
-            return mask.through(self._free[name])
-        return mask.through(self._free[name], self._kept[name], self._used[name])
-
-    def _shared(self, name: str) -> Tensor:
-        if not self._any_used:
-            return self._free[name]
-        return torch.where(self._used[name], self._kept[name], self._free[name])
-
     def weights(self) -> dict[str, Tensor]:
         """The shared weights as they stand, as plain tensors that nobody else holds."""
         with torch.no_grad():
-            return {name: self._shared(name).detach().clone() for name in self._free}
+            return {name: shared.values().detach().clone() for name, shared in self._shared.items()}
 
     def own(self) -> dict[str, Tensor]:
         """The task's own tensors as they stand, as plain tensors that nobody else holds."""
         return {name: value.detach().clone() for name, value in self._own.items()}
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        yield from self._free.items()
+        yield from cast(dict[str, nn.Parameter], self._free).items()
         yield from ((name, value) for name, value in self._own.items() if isinstance(value, nn.Parameter))
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -346,6 +335,20 @@ def _reset_running_statistics(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, nn.modules.batchnorm._NormBase):
             part.reset_running_stats()
+
+
+def _to_move(value: Tensor, used: Tensor) -> Shared:
+    """A shared tensor for one more task: a parameter where something is free, what is used apart from it."""
+    if not bool(used.any()):
+        return Shared(nn.Parameter(value.detach().clone()))
+    if bool(used.all()):
+        return Shared(value)  # nothing can move, so there is nothing to learn, to step or to keep twice
+    return Shared(nn.Parameter(value.detach().clone()), value, used)
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    """A tensor like this one, without values."""
+    return torch.empty_like(tensor, device="meta")
 
 
 def _copy(tensor: Tensor, device: torch.device | str | None) -> Tensor:
