@@ -1,9 +1,9 @@
 """The released way to learn through a mask, written anew in plain PyTorch from its description: a rival, not a method.
 
 In every forward pass each layer finds the k-th smallest |score| and builds its mask with `where` from two constant
-tensors; after every backward pass the gradients of used weights are set to zero by a boolean index. Two things are
-kinder here than in the released scripts: old heads are not handed to the optimizer, and the state that is kept holds
-the mask that was validated with it.
+tensors; after every backward pass the gradients of used weights are set to zero by a boolean index. The optimizer is
+torch's Adam as the scripts call it, without `fused`. Two things are kinder here than in the released scripts: old heads
+are not handed to the optimizer, and the state that is kept holds the mask that was validated with it.
 """
 
 import copy
@@ -51,6 +51,11 @@ def through_masks(net: nn.Module, capacity: float) -> nn.Module:
     return masked
 
 
+def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimizer as the scripts build it, with their learning rate."""
+    return torch.optim.Adam(parameters, lr=1e-3)
+
+
 def zero_used(net: nn.Module, used: Used) -> None:
     """Set the gradient of every used weight to zero: after the backward pass, before the optimizer's step."""
     for name, weight in net.named_parameters():
@@ -58,10 +63,10 @@ def zero_used(net: nn.Module, used: Used) -> None:
             weight.grad[used[name] == 1] = 0
 
 
-def with_masks_of(net: nn.Module, used: Used) -> Used:
-    """`used`, and what the masks of `net` use now."""
+def with_masks_of(net: nn.Module, used: Used, kind: torch.dtype = torch.uint8) -> Used:
+    """`used`, and what the masks of `net` use now; bytes, but 64-bit numbers in the script of Permuted MNIST."""
     masks = {f"{name}.weight": part.mask for name, part in net.named_modules() if isinstance(part, MaskedLayer)}
-    return {name: ((mask == 1) | (used[name] == 1 if name in used else False)).byte() for name, mask in masks.items()}
+    return {name: ((mask == 1) | (used[name] == 1 if name in used else False)).to(kind) for name, mask in masks.items()}
 
 
 def masks_of(net: nn.Module) -> dict[str, Tensor]:

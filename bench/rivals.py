@@ -86,7 +86,8 @@ class Rounds:
 
 
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 200
-SHORTEST_TURN = 0.02
+SHORTEST_TURN = 0.05
+"""Seconds: long enough for the caches to hold what a rival needs after the others had them."""
 
 
 def take_turns(rivals: Mapping[str, Call | Rival], effort: Effort, *, clock: Clock | None = None) -> Rounds:

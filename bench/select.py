@@ -1,7 +1,7 @@
 """Finding the top fraction of scores while they move as Adam moves them, as a multiple of one `abs` pass over them.
 
 Before every call a real step of Adam moves the scores: gradients are noise around a direction that stays. That step is
-not timed. The search (`Scores.top`) is timed apart from making a mask of what it found, which training never needs.
+not timed. The search (`Selection.cut`) is timed apart from making a mask of what it found, which training never needs.
 """
 
 import numpy as np
@@ -80,6 +80,7 @@ class Walk:
     @torch.no_grad()
     def search(self) -> None:
         self.selection = self._scores.top(FRACTION)["weight"]
+        self.selection.cut()
 
     def settle(self) -> None:
         """Move and search, so that no search ever sees more than one step at once, whoever's turn it is."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import forgetfree as ff
+from forgetfree import answering
 from forgetfree.answering import Answers, in_groups, where_rows_meet
 from forgetfree.batches import convert
 from forgetfree.contracts import Inputs
@@ -228,3 +229,50 @@ def test_inputs_of_another_type_are_brought_to_that_of_the_weights() -> None:
     plain = [learner.predict(batch, task="a") for _ in range(2)]
     assert torch.equal(learner.predict(batch.double(), task="a"), plain[0])
     assert torch.equal(learner.predict(batch.double(), task=["a"] * 4), plain[0])
+
+
+def asked(backbone: nn.Module, inputs: Tensor) -> tuple[ff.WSN, Tensor]:
+    learner = ff.WSN(backbone, capacity=0.5, recipe=ff.Recipe(epochs=1))
+    learner.learn(ff.Task("a", (0, 1), (inputs, torch.arange(len(inputs)) % 2)))
+    learner.predict(inputs, "a")
+    return learner, learner.predict(inputs, "a")
+
+
+def test_a_chain_of_torchs_layers_is_answered_layer_by_layer_to_the_same_bits() -> None:
+    twice = nn.Linear(6, 6)
+    chain = nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.Flatten(), twice, nn.Sequential(nn.Tanh(), twice))
+    inputs = torch.randn(8, 2, 4)
+    learner, answer = asked(chain, inputs)
+    shared = learner._lessons._answers._shared("a")
+    assert shared.steps is not None
+    assert len(shared.steps) == 7, "a layer that comes twice is two steps"
+    with torch.no_grad():
+        assert torch.equal(shared.module(inputs), answer)
+
+
+class Odd(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + 1
+
+
+@pytest.mark.parametrize(
+    "part", [Odd(4, 4), nn.ReLU(inplace=True), nn.LSTM(4, 4), nn.RReLU()], ids=lambda p: type(p).__name__
+)
+def test_other_layers_are_called_as_modules(part: nn.Module) -> None:
+    assert answering._steps(nn.Sequential(nn.Linear(4, 4), part)) is None
+
+
+def test_a_hook_on_a_layer_or_on_all_layers_is_called() -> None:
+    seen: list[str] = []
+    hooked = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    hooked[1].register_forward_hook(lambda *_: seen.append("its own"))
+    learner, _ = asked(hooked, torch.randn(8, 4))
+    assert learner._lessons._answers._shared("a").steps is None
+    seen.clear()
+    learner.predict(torch.randn(8, 4), "a")
+    assert seen == ["its own"]
+    plain, _ = asked(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(8, 4))
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: seen.append("everybody's"))
+    plain.predict(torch.randn(8, 4), "a")
+    handle.remove()
+    assert "everybody's" in seen

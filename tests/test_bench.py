@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from bench.__main__ import BENCHES
-from bench.inference import csr, learned, plain_module, through_csr
+from bench.inference import learned, linear_layers, plain_module
 from bench.nets import MLP, NETS
 from bench.released import MaskedLayer, through_masks, with_masks_of, zero_used
 from bench.rivals import Effort, Rounds, take_turns
 from torch import nn
 
 from forgetfree.masks import kept_count
+from forgetfree.sparse import SparseLinear
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -72,9 +73,12 @@ def test_the_plain_module_answers_as_the_ticket_does():
     assert torch.equal(plain_module(learner, MLP, "task 1")(inputs), learner.predict(inputs, task="task 1"))
 
 
-def test_a_layer_in_csr_form_computes_the_same():
-    weight, inputs = torch.randn(6, 9) * (torch.rand(6, 9) < 0.5), torch.randn(4, 9)
-    torch.testing.assert_close(through_csr(inputs, csr(weight)), inputs @ weight.t())
+def test_a_compressed_layer_computes_the_same_and_a_dense_one_stays():
+    for density, kind in ((0.05, SparseLinear), (0.3, nn.Linear)):
+        dense, compressed = linear_layers(2500, 1500, density)
+        assert type(compressed) is kind
+        inputs = torch.randn(4, 2500)
+        torch.testing.assert_close(compressed(inputs), dense(inputs), atol=1e-4, rtol=1e-4)
 
 
 def test_rivals_take_turns_and_a_ratio_is_the_median_over_rounds():

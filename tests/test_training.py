@@ -883,3 +883,44 @@ def test_numbers_too_small_to_matter_are_taken_for_zero_while_training_and_only_
         assert not denormal(), "what the caller had set is not undone"
     finally:
         torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_quick_step_is_the_optimizers_own_to_the_last_bit(kind: Any, decay: float) -> None:
+    results = []
+    for quick in (True, False):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+        optimizer = kind(module.parameters(), lr=0.01, weight_decay=decay, fused=True)
+        take_step = training.quick_step(optimizer) if quick else optimizer.step
+        assert (take_step == optimizer.step) is not quick
+        for number in range(6):
+            optimizer.zero_grad()
+            module[:1](torch.ones(2, 5)).sum().backward() if number == 2 else module(torch.ones(2, 5)).sum().backward()
+            if number == 4:
+                optimizer.param_groups[0]["lr"] = 0.003
+            take_step()
+        results.append([*module.parameters(), *(v for s in optimizer.state.values() for v in s.values())])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        lambda p: torch.optim.Adam(p, lr=0.1),
+        lambda p: torch.optim.Adam(p, lr=0.1, fused=True, amsgrad=True),
+        lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1), fused=True),
+    ],
+    ids=["sgd", "not fused", "amsgrad", "tensor lr"],
+)
+def test_other_optimizers_step_by_themselves(make: Any) -> None:
+    optimizer = make(list(nn.Linear(2, 2).parameters()))
+    assert training.quick_step(optimizer) == optimizer.step
+
+
+def test_hooks_on_an_optimizer_are_called() -> None:
+    optimizer = torch.optim.Adam(nn.Linear(2, 2).parameters(), fused=True)
+    optimizer.register_step_post_hook(lambda *_: None)
+    assert training.quick_step(optimizer) == optimizer.step

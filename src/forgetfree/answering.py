@@ -4,6 +4,9 @@ A module may write to its tensors even in eval mode (a counter, say). The first 
 own; if that wrote anything, every answer is, so that asking never changes what is asked. A module that writes only now
 and then is found out when it does, and whoever used it at that moment asks again.
 
+A chain of torch's own layers needs no such care, since none of them writes in eval mode; it is answered layer by layer,
+without the calls around each.
+
 A batch whose rows belong to several tasks is answered task by task (`in_groups`): the rows of a task, in their order,
 are one batch.
 """
@@ -14,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +25,8 @@ from torch import Tensor, nn
 from forgetfree.batches import convert, plainly_like, tensors_of
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError
-from forgetfree.modules import as_call, named_tensors
+from forgetfree.heads import Whole
+from forgetfree.modules import as_call, is_watched, named_tensors
 
 
 class Answers:
@@ -45,7 +49,7 @@ class Answers:
         if self._writes is False:
             shared = self._shared(name)
             answer = shared.run(inputs)
-            if shared.intact():
+            if shared.steps is not None or shared.intact():
                 return answer
             self._writes = True
             self.clear()
@@ -162,6 +166,7 @@ class _Sealed:
         self._tensors = [tensor for _, tensor in named_tensors(module)]
         self._versions = list(map(_version_of, self._tensors))
         self.nbytes = sum(tensor.nbytes for tensor in self._tensors)
+        self.steps = _steps(module)
 
     def intact(self) -> bool:
         # asked after every answer, so without a loop in Python
@@ -169,12 +174,19 @@ class _Sealed:
 
     def run(self, inputs: Inputs) -> Tensor:
         """The module's answer, without gradient and without autocast."""
-        if torch.is_grad_enabled():
-            with torch.no_grad():
-                return self.run(inputs)
+        if not torch.is_grad_enabled():
+            return self._run(inputs)
+        with torch.no_grad():
+            return self._run(inputs)
+
+    def _run(self, inputs: Inputs) -> Tensor:
         if torch.is_autocast_enabled(self.device.type):
             with torch.autocast(self.device.type, enabled=False):
-                return self.run(inputs)
+                return self._run(inputs)
+        if self.steps is not None and isinstance(inputs, Tensor) and not _watched_everywhere():
+            for step in self.steps:
+                inputs = step(inputs)
+            return inputs
         args, kwargs = as_call(inputs)
         answer: Tensor = self.module(*args, **kwargs)
         return answer
@@ -182,3 +194,30 @@ class _Sealed:
     def _now(self) -> Iterator[Any]:
         """Every tensor and module that is registered, and a mark at the end, so that one more or less is noticed."""
         return chain(chain.from_iterable(map(dict.values, self._registries)), (_END,))
+
+
+PURE = (
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout1d, nn.Dropout2d,
+    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.ReLU6,
+    nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm,
+)  # fmt: skip
+"""Layers of torch that take one tensor, give one, and write to nothing in eval mode."""
+CHAINS = (nn.Sequential, Whole)
+
+
+def _steps(module: nn.Module) -> list[Callable[[Tensor], Tensor]] | None:
+    """What a chain of pure layers does, step by step; None for every other module."""
+    if is_watched(module):
+        return None
+    if type(module) in PURE and not getattr(module, "inplace", False):
+        return [module.forward]
+    if type(module) not in CHAINS:
+        return None
+    parts = [_steps(cast(nn.Module, part)) for part in module._modules.values()]  # children() leaves doubles out
+    return None if None in parts else [step for part in parts if part is not None for step in part]
+
+
+def _watched_everywhere() -> bool:
+    """Whether somebody put a hook on all modules there are."""
+    return bool(torch.nn.modules.module._global_forward_hooks or torch.nn.modules.module._global_forward_pre_hooks)

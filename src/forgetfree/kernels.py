@@ -62,7 +62,7 @@ class Search:
         if count >= scores.size:
             return Cut(scores.dtype.type(0), NOBODY)
         found, threshold, losers = _near(scores, count, self._course, self._room)
-        return Cut(threshold, losers) if found else self._anywhere(scores, count)
+        return Cut(threshold, losers) if found else self._anywhere(scores, count, np.empty_like(scores))
 
     def look(self, arrays: tuple[Any, ...], count: int, effective: Floats) -> Cut:
         """The same cut for `arrays` = (free, kept, used, scores), and what is seen through it, in `effective`."""
@@ -71,15 +71,17 @@ class Search:
             found, threshold, losers = _look_near(free, kept, used, scores, count, self._course, self._room, effective)
             if found:
                 return Cut(threshold, losers)
-        cut = self.cut(scores, count)
+            cut = self._anywhere(scores, count, effective)
+        else:
+            cut = Cut(scores.dtype.type(0), NOBODY)
         _see(free, kept, used, scores, cut.threshold, cut.losers, effective)
         return cut
 
-    def _anywhere(self, scores: Floats, count: int) -> Cut:
-        values = np.abs(scores)
-        threshold = np.partition(values, scores.size - count)[scores.size - count]
-        ties = np.flatnonzero(values == threshold)
-        surplus = int(np.count_nonzero(values >= threshold)) - count
+    def _anywhere(self, scores: Floats, count: int, scratch: Floats) -> Cut:
+        """The cut by ranking everything, in memory that is given: a large tensor is not copied twice."""
+        np.abs(scores, out=scratch)
+        scratch.partition(scores.size - count)
+        threshold = scratch[scores.size - count]
         course, here = self._course, float(threshold)
         before, expected = float(course[LAST]), float(course[CENTRE])
         if not before or not math.isfinite(here + before):
@@ -87,7 +89,7 @@ class Search:
         else:
             stir = abs(here - expected)
             course[:] = here, max(2 * here - before, 0.0), max(1e-3 * here, stir), stir
-        return Cut(threshold, ties[ties.size - surplus :] if surplus > 0 else NOBODY)
+        return Cut(threshold, _late(scores, threshold, count))
 
 
 @fast
@@ -99,23 +101,30 @@ def _near(scores: Floats, count: int, course: NDArray[np.float64], room: int) ->
     if not course[WIDTH]:
         return False, low, inside[:0]
     above, found = 0, 0
-    for start in range(0, scores.size, BLOCK):
-        stop = min(start + BLOCK, scores.size)
+    whole = scores.size // BLOCK * BLOCK
+    for start in range(0, whole, BLOCK):
         upper: Any = np.int32(0)
         both: Any = np.int32(0)
-        for i in range(start, stop):
-            value = abs(scores[i])
+        for j in range(BLOCK):
+            value = abs(scores[start + j])
             # 32 bits by force: numba would widen the sums, at a third of the speed
             upper = np.int32(upper + np.int32(value >= high))
             both = np.int32(both + np.int32(value >= low))
         above += upper
         if both != upper:
-            for i in range(start, stop):
+            for i in range(start, start + BLOCK):
                 value = abs(scores[i])
                 if value >= low and value < high:
                     if found < room:
                         inside[found] = i
                     found += 1
+    for i in range(whole, scores.size):
+        value = abs(scores[i])
+        above += value >= high
+        if value >= low and value < high:
+            if found < room:
+                inside[found] = i
+            found += 1
     need = count - above
     if need < 0 or need > found or found > room:
         course[WIDTH] = 0.0
@@ -142,6 +151,24 @@ def _losers(values: Floats, threshold: Any, need: int, inside: NDArray[np.int64]
                 losers[lost] = inside[i]
                 lost += 1
     return losers[:lost]
+
+
+@fast
+def _late(scores: Floats, threshold: Any, count: int) -> NDArray[np.int64]:
+    """Who equals the threshold but is beyond the `count` to be kept."""
+    above, ties = 0, 0
+    for score in scores:
+        above += abs(score) > threshold
+        ties += abs(score) == threshold
+    losers = np.empty(max(above + ties - count, 0), np.int64)
+    lost = losers.size
+    for i in range(scores.size - 1, -1, -1):
+        if not lost:
+            break
+        if abs(scores[i]) == threshold:
+            lost -= 1
+            losers[lost] = i
+    return losers
 
 
 @fast

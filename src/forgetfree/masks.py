@@ -41,6 +41,7 @@ def check_capacity(capacity: float) -> float:
     return float(capacity)
 
 
+@functools.lru_cache
 def kept_count(size: int, fraction: float) -> int:
     """How many of `size` weights a ticket keeps: n - round((1-c)(n-1)), in float64, at least one."""
     return size - round((1.0 - fraction) * (size - 1)) if size else 0
@@ -89,7 +90,7 @@ class Selection:
     def cut(self) -> "Cut":
         """The same selection as a threshold and the ties below it; only where there are kernels."""
         assert self.workplace is not None
-        return self.workplace.search.cut(_flat(self.scores), self.count)
+        return self.workplace.search.cut(self.workplace.array(self.scores), self.count)
 
 
 Masks = Mapping[str, Selection | Tensor]

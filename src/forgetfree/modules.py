@@ -112,6 +112,12 @@ def reset(module: nn.Module) -> None:
             )
 
 
+def is_watched(layer: nn.Module) -> bool:
+    """Whether a hook or another `forward` was put on this very layer."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(layer)
+
+
 def freeze(module: nn.Module) -> nn.Module:
     """In eval mode, with no tensor that asks for a gradient."""
     return module.eval().requires_grad_(False)

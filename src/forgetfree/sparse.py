@@ -35,6 +35,8 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from forgetfree.modules import is_watched
+
 FEWEST_OUTPUTS, FEWEST_INPUTS, FEWEST_WEIGHTS = 512, 256, 1 << 21
 VERY_SPARSE, SPARSE = 0.05, 0.10
 MANY_OUTPUTS, MANY_ROWS = 1024, 256
@@ -65,7 +67,7 @@ def compress(module: nn.Module, masked: Container[str]) -> nn.Module:
     owners = Counter(id(tensor) for part in parts for tensor in part._parameters.values())
     for path, part in module.named_modules():
         name = f"{path}.weight" if path else "weight"
-        if type(part) is nn.Linear and name in masked and owners[id(part.weight)] == 1 and not _watched(part):
+        if type(part) is nn.Linear and name in masked and owners[id(part.weight)] == 1 and not is_watched(part):
             SparseLinear.take_over(part)
     return module
 
@@ -117,11 +119,6 @@ class SparseLinear(nn.Linear):
             return False
         rows, threads = input.numel() // self.in_features, torch.get_num_threads()
         return is_faster(self.out_features, self.in_features, self._density, rows=rows, threads=threads)
-
-
-def _watched(layer: nn.Module) -> bool:
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(hooks) or "forward" in vars(layer)
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from forgetfree.batches import OURS, Batch, batches, count_batches, tensors_of
 from forgetfree.chance import borrowed, reseed, stream
@@ -413,10 +414,11 @@ def _epoch(
         if recipe.clip is not None:
             nn.utils.clip_grad_norm_(parameters, recipe.clip)
         with around_step():
-            optimizer.step()
+            take_step()
         clear()
         waiting = 0
 
+    take_step = quick_step(optimizer)
     clear()
     for number, batch in enumerate(batches(task, task.train, recipe.batch_size, order=order, loader=recipe.loader), 1):
         with low_precision():
@@ -437,6 +439,42 @@ def _epoch(
     if not count:
         raise InputError(f"task {task.name!r} is empty: its training data gave no batch.")
     return total / count
+
+
+def quick_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
+    """`optimizer.step`; for fused Adam its kernel without torch's calls around it, which take as long as it does."""
+    kernel = {torch.optim.Adam: torch._fused_adam_, torch.optim.AdamW: torch._fused_adamw_}.get(type(optimizer))
+    special = ("amsgrad", "maximize", "capturable", "differentiable")
+    plain = all(
+        group.get("fused") and isinstance(group["lr"], float) and not any(group.get(name) for name in special)
+        for group in optimizer.param_groups
+    )
+    if kernel is None or not plain or _is_hooked(optimizer):
+        return optimizer.step
+
+    def step() -> None:
+        moved = [[p for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
+        if not all(optimizer.state.get(parameter) for parameters in moved for parameter in parameters):
+            optimizer.step()  # the first time, it makes its states
+            return
+        with torch.no_grad():
+            for group, parameters in zip(optimizer.param_groups, moved, strict=True):
+                states = [optimizer.state[parameter] for parameter in parameters]
+                counts = [state["step"] for state in states]
+                torch._foreach_add_(counts, 1)
+                kernel(
+                    parameters, [p.grad for p in parameters],
+                    [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states], [], counts,
+                    lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
+                    weight_decay=group["weight_decay"], eps=group["eps"], amsgrad=False, maximize=False,
+                )  # fmt: skip
+
+    return step
+
+
+def _is_hooked(optimizer: torch.optim.Optimizer) -> bool:
+    own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    return any((*own, _global_optimizer_pre_hooks, _global_optimizer_post_hooks))
 
 
 class _Watch:
