@@ -1,7 +1,17 @@
 """forgetfree: any PyTorch module learns task after task and never forgets."""
 
+from forgetfree.archive import Inspection, Verification, inspect, load, save, verify
 from forgetfree.contracts import Data, Learned, Learner, Memory, Task
-from forgetfree.errors import DataError, FileError, ForgetfreeError, InputError, LearningError, ModuleError, TaskError
+from forgetfree.errors import (
+    ArchiveError,
+    DataError,
+    FileError,
+    ForgetfreeError,
+    InputError,
+    LearningError,
+    ModuleError,
+    TaskError,
+)
 from forgetfree.heads import linear_head, linear_head_without_bias
 from forgetfree.methods import METHODS, WSN
 from forgetfree.network import SharedNetwork
@@ -12,11 +22,13 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "WSN",
+    "ArchiveError",
     "Data",
     "DataError",
     "FileError",
     "ForgetfreeError",
     "InputError",
+    "Inspection",
     "Learned",
     "Learner",
     "LearningError",
@@ -28,7 +40,12 @@ __all__ = [
     "SharedNetwork",
     "Task",
     "TaskError",
+    "Verification",
     "__version__",
+    "inspect",
     "linear_head",
     "linear_head_without_bias",
+    "load",
+    "save",
+    "verify",
 ]

@@ -56,6 +56,12 @@ def first_batch(task: Task, size: int, loader: Mapping[str, Any] | None = None) 
     raise InputError(f"task {task.name!r} is empty: its training data gave no batch.")
 
 
+def sampled(task: Task, loader: Mapping[str, Any] | None = None) -> Inputs:
+    """The training inputs, or where a Dataset would have to be read to see them, its first few."""
+    data = task.train
+    return _as_inputs(data[0]) if isinstance(data, tuple | list) else first_batch(task, 64, loader).inputs
+
+
 def count_batches(data: Data, size: int) -> int | None:
     """How many batches an epoch has, where that can be known."""
     length = _length(data)

@@ -86,6 +86,22 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """What a task was when it was learned, so that anybody can see later that it still is."""
+
+    digest: str
+    """Of its effective tensors: names, types, shapes and bits of backbone and head."""
+    probe: int
+    """The seed its probe inputs are drawn from; no sample of anybody's data is in an archive."""
+    ranges: Any
+    """Smallest and largest whole number in the training inputs, in the form of the inputs; None for other types."""
+    answers: Tensor | None
+    """To the probe; None if the module could not take it."""
+    fingerprint: Mapping[str, Any]
+    """Under which circumstances the answers were given: under the same ones they must be equal bit for bit."""
+
+
+@dataclass(frozen=True)
 class Learned:
     """What is known of a task once it is learned."""
 
@@ -104,6 +120,9 @@ class Learned:
     """One entry per epoch: loss and lr, and where there is a validation set valid_loss and valid_accuracy."""
     seconds: float = field(default=0.0, compare=False, repr=False)
     """How long training took, over all lives of a resumed one."""
+    features: int | None = None
+    """How wide the features are that its head takes."""
+    certificate: Certificate | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,22 @@ class Memory:
     heads: Mapping[str, Mapping[str, Tensor]]
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     """Whatever else a method needs, by name."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A learner as plain values and tensors: what an archive holds, and what a learner is made from again."""
+
+    module: nn.Module
+    """The backbone, for its structure; its values mean nothing."""
+    arguments: Mapping[str, Any]
+    """Of its constructor, as plain values."""
+    memory: Memory
+    learned: Mapping[str, Learned]
+    training: Mapping[str, Any]
+    """What learning goes on from, as a tree of tensors."""
+    resumable: bool = False
+    """Whether free weights and all of `training` are there, so that learning goes on to the same bits."""
 
 
 @runtime_checkable

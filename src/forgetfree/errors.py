@@ -28,5 +28,9 @@ class FileError(ForgetfreeError, OSError):
     """A file that cannot be written, or that is not what it should be."""
 
 
+class ArchiveError(FileError):
+    """An archive that is damaged, not one of ours, of a newer format, or not of this backbone."""
+
+
 class DataError(ForgetfreeError, OSError):
     """A data set that is not there, cannot be downloaded, or is not what its authors published."""

@@ -44,7 +44,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def save_tree(path: Path, kind: str, tree: Any) -> None:
     """Write `tree` to `path`; `kind` says what it is and is asked for again on the way in."""
     tensors: dict[str, Tensor] = {}
-    structure = json.dumps(_flatten(tree, tensors), sort_keys=True, allow_nan=True)
+    structure = json.dumps(flatten(tree, tensors), sort_keys=True, allow_nan=True)
     header = {"kind": kind, "structure": structure, "digest": _digest(structure, tensors)}
     write_atomically(path, save_tensors(tensors, header))
 
@@ -60,7 +60,7 @@ def load_tree(path: Path, kind: str) -> Any:
             raise FileError(f"{path} is a {header['kind']}, not a {kind}.")
         if header["digest"] != _digest(structure, tensors):
             raise FileError(f"{path} is damaged: its content does not match its digest. Delete it to start again.")
-        return _unflatten(json.loads(structure), tensors)
+        return unflatten(json.loads(structure), tensors)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{path} is not a {kind} of forgetfree, or it is damaged. Delete it to start again.") from error
     except OSError as error:
@@ -74,7 +74,7 @@ def digest_of(tensors: dict[str, Tensor]) -> str:
     return _digest("", tensors)
 
 
-def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
     """JSON for everything but the tensors; every container is tagged, so that what comes back is what went in."""
     if isinstance(value, Tensor):
         key = str(len(tensors))
@@ -82,23 +82,23 @@ def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
         tensors[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {"tensor": key}
     if isinstance(value, dict):
-        return {"dict": [[_flatten(key, tensors), _flatten(item, tensors)] for key, item in value.items()]}
+        return {"dict": [[flatten(key, tensors), flatten(item, tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return {"list" if isinstance(value, list) else "tuple": [_flatten(item, tensors) for item in value]}
+        return {"list" if isinstance(value, list) else "tuple": [flatten(item, tensors) for item in value]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise FileError(f"cannot be written without pickle: a {type(value).__name__}.")
 
 
-def _unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+def unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     ((tag, content),) = value.items()
     if tag == "tensor":
         return tensors[content]
     if tag == "dict":
-        return {_unflatten(key, tensors): _unflatten(item, tensors) for key, item in content}
-    return {"list": list, "tuple": tuple}[tag](_unflatten(item, tensors) for item in content)
+        return {unflatten(key, tensors): unflatten(item, tensors) for key, item in content}
+    return {"list": list, "tuple": tuple}[tag](unflatten(item, tensors) for item in content)
 
 
 def _digest(structure: str, tensors: dict[str, Tensor]) -> str:

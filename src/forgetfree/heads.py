@@ -33,6 +33,8 @@ class TaskHeads:
     def __init__(self, factory: HeadFactory | None = None):
         self.factory = factory
         self.kept: Mapping[str, nn.Module] = {}
+        self.widths: Mapping[str, int] = {}
+        """Of the features that each head takes."""
 
     def new(self, task: Task, features: Tensor) -> nn.Module:
         """A head for `task` that learns from features like these; nothing of it is shared with the factory's."""
@@ -52,6 +54,7 @@ class TaskHeads:
                 "Flatten or pool them at the end of the backbone, or pass heads=factory, (width, task) -> Module."
             )
         made = factory(features.shape[-1], task)
+        self.widths = {**self.widths, task.name: int(features.shape[-1])}
         refuse(made, "head")
         head = clone(made).to(features.device, features.dtype)
         _try(head, task, features)
@@ -60,6 +63,10 @@ class TaskHeads:
     def keep(self, name: str, head: nn.Module) -> None:
         """Store the head as it stands, in tensors that no optimizer has seen."""
         self.kept = {**self.kept, name: freeze(clone(head))}
+
+    def remove(self, name: str) -> None:
+        self.kept = {other: head for other, head in self.kept.items() if other != name}
+        self.widths = {other: width for other, width in self.widths.items() if other != name}
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of every head, by task."""

@@ -7,7 +7,7 @@ what is learned, the cached answers.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast, overload
@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.answering import Answers, check_rows, in_groups
-from forgetfree.batches import Batch, check_data, convert, explained, first_batch, plainly_like, signature
-from forgetfree.chance import borrowed, check_seed, draws, reseed
-from forgetfree.contracts import Inputs, Learned, Task
+from forgetfree.batches import Batch, check_data, convert, explained, first_batch, plainly_like, sampled, signature
+from forgetfree.certificate import Verified, certify, check, ranges_of
+from forgetfree.chance import borrowed, check_seed, derive, draws, reseed
+from forgetfree.contracts import Inputs, Learned, Loss, Memory, Stored, Task
 from forgetfree.errors import InputError, ModuleError, TaskError
-from forgetfree.heads import HeadFactory, TaskHeads, Whole
-from forgetfree.modules import copy_module
+from forgetfree.heads import HEADS, HeadFactory, TaskHeads, Whole, linear_head
+from forgetfree.modules import copy_module, freeze, with_tensors
 from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit
 
 log = logging.getLogger("forgetfree")
@@ -70,14 +71,17 @@ class Lessons:
         heads: HeadFactory | None,
         seed: int,
         cache_bytes: int,
+        lighter: Callable[[nn.Module], nn.Module] = lambda whole: whole,
     ):
         self.recipe = recipe or Recipe()
         self.seed = check_seed(seed)
         self.heads = TaskHeads(heads)
         self.learned: Mapping[str, Learned] = {}
-        self._optimizer: Mapping[str, dict[str, Any]] = {}
+        self.optimizer: Mapping[str, dict[str, Any]] = {}
+        """What the optimizer of the last task knew of parameters that outlive it."""
         self._backbone = backbone
         self._place = place
+        self._lighter = lighter
         self._turn = Turn()
         self._answers = Answers(self._whole, cache_bytes)
 
@@ -128,8 +132,9 @@ class Lessons:
             with torch.no_grad(), all_or_nothing(self, self.heads, *holders):
                 keep()
                 self.heads.keep(task.name, head)
-                self._optimizer = fitted.optimizer if fitted else {}
+                self.optimizer = fitted.optimizer if fitted else {}
                 self.note(task, seen, selection, fitted)
+                self.certify(task.name, ranges_of(sampled(task, self.recipe.loader)))
 
         session = Session(task, {**parts, "head": head}, answer, keep_all, lasting=lasting, settings=settings)
         reseed(place.device, self.seed, position, "session")
@@ -158,7 +163,7 @@ class Lessons:
             device=self._place().device,
             loss=loss,
             around_step=around_step,
-            carried=self._optimizer,
+            carried=self.optimizer,
             checkpoint=checkpoint,
             progress=progress,
         )
@@ -176,8 +181,78 @@ class Lessons:
             selection=selection,
             curves=fitted.curves if fitted else (),
             seconds=fitted.seconds if fitted else 0.0,
+            features=self.heads.widths.get(task.name),
         )
         self.learned = {**self.learned, task.name: learned}
+
+    def certify(self, name: str, ranges: Any) -> None:
+        """Certify a task as it is now; its probe has the `ranges` of whole numbers that it was learned on."""
+        self.learned = {**self.learned, name: self._certified(name, ranges)}
+
+    def certified(self) -> dict[str, Learned]:
+        """What is learned, with certificates of this moment."""
+        known = {name: learned.certificate for name, learned in self.learned.items()}
+        return {name: self._certified(name, old.ranges) if old else self.learned[name] for name, old in known.items()}
+
+    def _certified(self, name: str, ranges: Any) -> Learned:
+        learned = self.learned[name]
+        seed = derive(self.seed, learned.position, "probe")
+        return replace(learned, certificate=certify(learned, ranges, seed, self.parts(name), self._ask_as))
+
+    def verify(self) -> list[Verified]:
+        """Every task beside its certificate."""
+        return [check(learned, self.parts(name), self._ask_as) for name, learned in self.learned.items()]
+
+    def parts(self, name: str) -> dict[str, nn.Module]:
+        """Backbone and head of a task as plain modules of the caller's own."""
+        self._refuse_unknown([name])
+        # a head may write to itself too
+        return {"backbone": self._backbone(name), "head": copy_module(self.heads.kept[name], lambda _, t: t.clone())}
+
+    @contextmanager
+    def removing(self, name: str, *holders: object) -> Iterator[None]:
+        """Forget all that is known of a task but its weights, which the method removes inside; all of it or nothing."""
+        with self._turn.taken_for(f"removal of {name}", wait=False):
+            self._refuse_unknown([name])
+            with torch.no_grad(), all_or_nothing(self, self.heads, *holders):
+                yield
+                self.learned = {other: known for other, known in self.learned.items() if other != name}
+                self.heads.remove(name)
+                self.optimizer = {}  # it may hold momentum of weights that are gone
+            self._answers.clear()
+
+    def stored(
+        self,
+        module: nn.Module,
+        memory: Memory,
+        *,
+        resumable: bool,
+        arguments: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+    ) -> Stored:
+        """All of a learner; `arguments` and `training` are the method's own."""
+        factory = self.heads.factory or linear_head
+        known = [name for name, made in HEADS.items() if made is factory]
+        heads = known[0] if known else getattr(factory, "__qualname__", type(factory).__qualname__)
+        common = {"recipe": self.recipe.described(), "heads": heads, "seed": self.seed}
+        state: dict[str, Any] = {"optimizer": dict(self.optimizer)} if resumable else {}
+        return Stored(
+            module, {**(arguments or {}), **common}, memory, self.learned, {**state, **(training or {})}, resumable
+        )
+
+    def restore(self, stored: Stored) -> None:
+        """Become what was stored; the heads are made anew by the factory, with the stored tensors in them."""
+        heads = {}
+        with borrowed(torch.device("cpu")):
+            for name, learned in stored.learned.items():
+                factory = self.heads.factory or linear_head
+                heads[name] = freeze(
+                    with_tensors(factory(learned.features or 1, _as_task(learned)), stored.memory.heads[name])
+                )
+        self.heads.kept = heads
+        self.heads.widths = {name: known.features for name, known in stored.learned.items() if known.features}
+        self.learned = dict(stored.learned)
+        self.optimizer = stored.training.get("optimizer", {})
 
     @overload
     def predict(self, inputs: Inputs, task: str) -> Tensor: ...
@@ -254,6 +329,15 @@ class Lessons:
                     "track_running_stats=True."
                 )
 
+    def _ask_as(self, inputs: Inputs, name: str) -> Tensor:
+        return self._ask(name, inputs)
+
     def _whole(self, name: str) -> nn.Module:
-        head = copy_module(self.heads.kept[name], lambda _, tensor: tensor.clone())  # a head may write to itself too
-        return Whole(self._backbone(name), head).eval()
+        return self._lighter(Whole(**self.parts(name)).eval())
+
+
+def _as_task(learned: Learned) -> Task:
+    """The task again, without its data, for whoever makes its head."""
+    nothing = torch.empty(0), torch.empty(0, dtype=torch.long)
+    loss = None if learned.classes else cast(Loss, nn.functional.mse_loss)
+    return Task(learned.name, learned.classes, nothing, loss=loss, outputs=learned.outputs)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.buffers import Reused
-from forgetfree.chance import stream
+from forgetfree.chance import counted, stream
 from forgetfree.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("forgetfree")
 
 Rank = Literal["magnitude", "value"]
+QUANTILES = 65
+"""Numbers that say how the scores of a layer are spread."""
 STAYING = 8
 """Tensors whose memory a workplace knows: free and kept weights, which are used, and scores, with some to spare."""
 WORTH_KERNELS = 10_000
@@ -138,6 +140,25 @@ class Scores:
     def random(cls, weights: Mapping[str, Tensor], seed: int, *, by: Rank = "magnitude") -> "Scores":
         """Scores for `weights`, drawn like PyTorch draws a linear layer: U(-1/√fan_in, 1/√fan_in)."""
         return cls({name: _uniform_like(weight, seed, name) for name, weight in weights.items()}, by=by)
+
+    @classmethod
+    def after(
+        cls, masks: Mapping[str, Tensor], uses: Mapping[str, Tensor], quantiles: Mapping[str, Tensor], seed: int,
+        *, by: Rank = "magnitude",
+    ) -> "Scores":  # fmt: skip
+        """Scores that select `masks` first, and next what has most `uses`; spread as their `quantiles` say.
+
+        Scores drawn anew would select other weights for the next task, and the network would be full soon.
+        """
+        return cls(
+            {name: _after(mask, uses[name], quantiles[name], seed, name, by) for name, mask in masks.items()}, by=by
+        )
+
+    def quantiles(self) -> dict[str, Tensor]:
+        """How the ranked scores of each layer are spread, in QUANTILES numbers."""
+        levels = torch.linspace(0, 1, QUANTILES, dtype=torch.float64)
+        ranked = {name: value.abs() if self.by == "magnitude" else value for name, value in self.state_dict().items()}
+        return {name: _quantiles(value.reshape(-1).cpu(), levels) for name, value in ranked.items() if value.numel()}
 
     def fork(self) -> "Scores":
         """A copy to learn with; nothing of it is shared with this one."""
@@ -389,6 +410,28 @@ def _refuse_nan(ranks: Tensor) -> None:
     # one pass over good scores: a sum without NaN has no NaN in it (infinities of both signs are looked at again)
     if bool(ranks.sum().isnan()) and bool(ranks.isnan().any()):
         raise InputError("a weight score is NaN: learning diverged. Lower the learning rate, or clip gradients.")
+
+
+def _quantiles(values: Tensor, levels: Tensor) -> Tensor:
+    places = (levels * (values.numel() - 1)).round().long()
+    return values.sort().values[places]
+
+
+def _after(mask: Tensor, uses: Tensor, quantiles: Tensor, seed: int, name: str, by: Rank) -> Tensor:
+    size = mask.numel()
+    draw = counted(2 * size, seed, "scores", name)
+    selected, used = mask.reshape(-1).numpy(), uses.reshape(-1).numpy()
+    order = np.lexsort((draw[:size], used, selected))  # the last key counts most
+    levels = np.linspace(0, 1, size) if size > 1 else np.ones(size)
+    spread = np.interp(levels, np.linspace(0, 1, quantiles.numel()), quantiles.double().numpy())
+    ranks: Any = np.empty(size, np.float32 if quantiles.dtype == torch.float32 else np.float64)
+    ranks[order] = spread
+    if selected.any() and not selected.all():  # a tie at the edge would let the lower index in
+        edge = np.nextafter(ranks[~selected].max(), ranks.dtype.type(np.inf))
+        ranks[selected] = np.maximum(ranks[selected], edge)
+    if by == "magnitude":
+        ranks[draw[size:] < 0.5] *= -1
+    return torch.from_numpy(ranks).view(mask.shape)
 
 
 def _uniform_like(weight: Tensor, seed: int, name: str) -> Tensor:

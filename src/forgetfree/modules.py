@@ -1,8 +1,9 @@
 """Any nn.Module, handled with care: called, copied with other tensors, frozen, or refused."""
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +93,42 @@ class Lending:
                 lent[name] = registry[key]
                 for registry, key in slots:
                     registry[key] = placeholder
+
+
+def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """The same module with these tensors in it; a `ModuleError` if it has others, by name or shape."""
+    there = {name: tuple(tensor.shape) for name, tensor in named_tensors(module)}
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    buffers = {name for name, _ in module.named_buffers()}  # which may grow
+    wrong = [
+        f"{name}: {there.get(name, 'not there')} in the module, {given.get(name, 'not there')} stored"
+        for name in sorted({*there, *given})
+        if name not in there or name not in given or (there[name] != given[name] and name not in buffers)
+    ]
+    if wrong:
+        raise ModuleError(f"{type(module).__name__} is not the module that was stored: {'; '.join(wrong[:5])}.")
+    return copy_module(module, lambda name, _: tensors[name].detach().clone())
+
+
+Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
+ORIGIN = "forgetfree_origin"
+
+
+def named_backbone(build: Builder) -> Builder:
+    """Let the modules that `build` makes remember its name and their arguments, so that they can be built again."""
+
+    @functools.wraps(build)
+    def built(**arguments: Any) -> nn.Module:
+        module = build(**arguments)
+        setattr(module, ORIGIN, {"name": build.__name__, "arguments": arguments})
+        return module
+
+    return cast(Builder, built)
+
+
+def origin_of(module: nn.Module) -> dict[str, Any] | None:
+    """Name and arguments of a backbone that was built by name."""
+    return getattr(module, ORIGIN, None)
 
 
 def clone(module: nn.Module) -> nn.Module:

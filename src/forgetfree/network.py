@@ -29,6 +29,7 @@ from forgetfree.masks import Masks, Shared, as_mask, see_through
 from forgetfree.modules import Lending, as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
 from forgetfree.tickets import PackedMask, Ticket
+from forgetfree.tickets import used as used_by
 
 log = logging.getLogger("forgetfree")
 
@@ -154,6 +155,38 @@ class SharedNetwork:
             {tensor: self.kept.used[tensor] | mask for tensor, mask in chosen.items()},
             {**self.kept.tickets, name: ticket},
         )
+
+    @property
+    def module(self) -> nn.Module:
+        """The wrapped module's structure, without the shared weights."""
+        return self._template
+
+    @property
+    def start(self) -> Mapping[str, Tensor]:
+        """What own tensors are before a task learns."""
+        return self._start
+
+    def restore(
+        self, weights: Mapping[str, Tensor], tickets: Mapping[str, Ticket], start: Mapping[str, Tensor],
+        fixed: Mapping[str, Tensor],
+    ) -> None:  # fmt: skip
+        """Become a network that was stored."""
+        self._start, self.fixed = dict(start), dict(fixed)
+        self.kept = Kept(dict(weights), _used(tickets, weights), dict(tickets))
+
+    def remove(self, name: str, fresh: Callable[[str], Tensor]) -> dict[str, Tensor]:
+        """Drop the ticket of a task; entries that it alone used take `fresh` values. Where these are, by tensor."""
+        tickets = {other: ticket for other, ticket in self.tickets.items() if other != name}
+        used = _used(tickets, self.weights)
+        alone = {
+            tensor: mask.to(used[tensor].device) & ~used[tensor] for tensor, mask in _masks(self.tickets[name]).items()
+        }
+        weights = {
+            tensor: value.where(~alone[tensor], fresh(tensor).to(value)) if bool(alone[tensor].any()) else value
+            for tensor, value in self.weights.items()
+        }
+        self.kept = Kept(weights, used, tickets)
+        return alone
 
     def answer(self, name: str) -> nn.Module:
         """A plain module, in eval mode, with the weights of task `name` written into it."""
@@ -335,6 +368,19 @@ def _reset_running_statistics(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, nn.modules.batchnorm._NormBase):
             part.reset_running_stats()
+
+
+def _masks(ticket: Ticket) -> dict[str, Tensor]:
+    return {tensor: ticket.mask(tensor) for tensor in ticket.masks}
+
+
+def _used(tickets: Mapping[str, Ticket], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """M_t of some tickets, where the weights are."""
+    union = used_by(tickets)
+    return {
+        name: union[name].to(value.device) if name in union else torch.zeros_like(value, dtype=torch.bool)
+        for name, value in weights.items()
+    }
 
 
 def _to_move(value: Tensor, used: Tensor) -> Shared:

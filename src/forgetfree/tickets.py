@@ -87,6 +87,42 @@ def overlap(one: Ticket, other: Ticket) -> Sets:
     return {name: mask & other.mask(name) for name, mask in _unpacked(one).items()}
 
 
+@dataclass(frozen=True)
+class Room:
+    """How full a network is, and how many more tasks it has room for."""
+
+    used: Mapping[str, int]
+    """Weights of each layer that some task uses."""
+    total: Mapping[str, int]
+    new: Mapping[str, float]
+    """Weights of each layer that the last tasks used and no task before them did, per task."""
+
+    @property
+    def free(self) -> dict[str, int]:
+        return {name: self.total[name] - self.used[name] for name in self.total}
+
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks fit before a layer has no free weight left, if they are like the last; None: no end in sight.
+
+        A full layer stops nothing: later tasks then reuse what is there.
+        """
+        further = [int(self.free[name] // new) for name, new in self.new.items() if new > 0]
+        return min(further) if further else None
+
+
+def room(tickets: Tickets, shapes: Mapping[str, torch.Size], last: int = 3) -> Room:
+    """The room in layers of these shapes, going by the `last` tasks."""
+    names = list(tickets)
+    taken = used(tickets)
+    fresh = [new_in(tickets, name) for name in names[-last:]]
+    return Room(
+        {name: int(taken[name].sum()) if name in taken else 0 for name in shapes},
+        {name: shape.numel() for name, shape in shapes.items()},
+        {name: sum(int(new[name].sum()) for new in fresh) / max(1, len(fresh)) for name in shapes},
+    )
+
+
 def density(sets: Sets) -> float:
     """The fraction of all weights that is in the set."""
     return sum(int(mask.sum()) for mask in sets.values()) / max(1, sum(mask.numel() for mask in sets.values()))

@@ -251,16 +251,19 @@ class Turn:
         return Turn()
 
     @contextmanager
-    def taken_for(self, task: str) -> Iterator[None]:
+    def taken_for(self, task: str, *, wait: bool = True) -> Iterator[None]:
         owner = self._owner
         if owner and owner[0] == threading.get_ident():
             raise TaskError(f"cannot start {task!r}: task {owner[1]!r} is still being learned here.")
-        with self._lock:
-            try:
-                self._owner = (threading.get_ident(), task)
-                yield
-            finally:
-                self._owner = None
+        if not self._lock.acquire(blocking=wait):
+            busy = f"task {owner[1]!r}" if owner else "another task"
+            raise TaskError(f"cannot start {task!r}: {busy} is being learned. Wait until it is kept.")
+        try:
+            self._owner = (threading.get_ident(), task)
+            yield
+        finally:
+            self._owner = None
+            self._lock.release()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The command line: words in, calls to the laboratory, tables out. No logic lives here."""
 
+import importlib
 import json
 import logging
 import sys
@@ -15,7 +16,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from forgetfree import __version__
-from forgetfree.errors import ForgetfreeError
+from forgetfree.errors import ForgetfreeError, InputError
 
 app = typer.Typer(
     help="Any PyTorch module learns task after task and never forgets. Start with: forgetfree demo",
@@ -32,6 +33,12 @@ errors = Console(stderr=True)
 
 Root = Annotated[
     Path | None, typer.Option("--data-root", help="Folder of data sets; else $FORGETFREE_DATA, else a cache folder.")
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="For archives that cannot build their backbone: a function of your code that does, as package.module:make."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -216,6 +223,84 @@ def report(
     console.print(f"Written: {target}/report.csv, .json, .md", highlight=False)
 
 
+@command(example="forgetfree inspect memory.ticket")
+def inspect(
+    file: Annotated[Path, typer.Argument(help="An archive, as forgetfree.save or a run writes it.")],
+    as_json: AsJson = False,
+) -> None:
+    """What is in an archive: tasks, classes, weights new and reused, bytes of every part."""
+    from forgetfree import archive
+    from forgetfree.lab.report.archives import as_plain, as_tables
+
+    found = archive.inspect(file)
+    if as_json:
+        sys.stdout.write(json.dumps(as_plain(found), indent=1, ensure_ascii=False) + "\n")
+    else:
+        console.print(*as_tables(found), sep="\n")
+
+
+@command(example="forgetfree verify memory.ticket")
+def verify(
+    file: Annotated[Path, typer.Argument(help="An archive.")],
+    backbone: Backbone = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put every task beside its certificate; exit code 0 if all hold, else 1."""
+    from forgetfree import archive
+    from forgetfree.lab.report.archives import verified, verified_table
+
+    try:
+        found = archive.verify(file, _backbone(backbone))
+    except ForgetfreeError as error:
+        errors.print(f"[red]forgetfree:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    if as_json:
+        sys.stdout.write(json.dumps(verified(found), indent=1, ensure_ascii=False) + "\n")
+    else:
+        console.print(verified_table(found))
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@command(example="forgetfree remove memory.ticket --task permutation-4 --to smaller.ticket")
+def remove(
+    file: Annotated[Path, typer.Argument(help="An archive.")],
+    task: Annotated[str, typer.Option(help="The task to forget.")],
+    to: Annotated[Path | None, typer.Option(help="Write here; default: over FILE.")] = None,
+    backbone: Backbone = None,
+) -> None:
+    """Forget a task: nothing that only it used is in the archive that is written; all others keep their bits."""
+    from forgetfree import archive
+
+    before = archive.inspect(file)
+    learner = archive.load(file, _backbone(backbone))
+    learner.remove(task)
+    rounded = before.rounded["dtype"] if before.rounded else None
+    nbytes = archive.save(learner, to or file, resumable=before.resumable, dtype=rounded)
+    console.print(
+        f"{to or file}: {len(before.tasks) - 1} tasks, {nbytes:,} bytes ({before.nbytes:,} before).", highlight=False
+    )
+
+
+@command(example="forgetfree export memory.ticket --task permutation-1 --to model.onnx")
+def export(
+    file: Annotated[Path, typer.Argument(help="An archive.")],
+    task: Annotated[str, typer.Option(help="The task to export.")],
+    to: Annotated[Path, typer.Option(help="A file ending in .onnx or .pt2.")],
+    backbone: Backbone = None,
+) -> None:
+    """One task as a model of its own, for onnxruntime or torch.export; compared with the archive before it is done."""
+    from forgetfree import archive
+    from forgetfree.exporting import export as write
+
+    made = write(archive.load(file, _backbone(backbone)), task, to)
+    console.print(
+        f"{made.path}: {made.bytes:,} bytes, answers at most {made.difference:.1e} apart (relative), in batches of "
+        f"{', '.join(map(str, made.batch_sizes))}.",
+        highlight=False,
+    )
+
+
 @command(example="forgetfree data list", on=data_app, name="list")
 def data_list(as_json: AsJson = False, data_root: Root = None) -> None:
     """The data sets, their size and licence, and which of their files are here."""
@@ -304,6 +389,18 @@ def _finish(folders: list[Path], out: Path) -> None:
 
     console.print(*as_tables(rows([RunFolder(folder) for folder in folders])), sep="\n")
     console.print(f"Run folders: {out}", highlight=False)
+
+
+def _backbone(place: str | None) -> Any:
+    """What the function at `package.module:name` gives; imported because the user said so, never because a file did."""
+    if place is None:
+        return None
+    module, _, name = place.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise InputError(f"--backbone {place}: {error}. It names a function, as in package.module:make.") from error
 
 
 def _first_line(thing: Any) -> str:

@@ -40,7 +40,7 @@ GIVEN = {
     "backbone": set(),
     "method": {"backbone", "recipe", "seed", "device", "masked"},
     "recipe": set(),
-    "protocol": {"learner", "benchmark", "dense", "checkpoints", "progress", "say"},
+    "protocol": {"learner", "benchmark", "dense", "checkpoints", "archive", "progress", "say"},
 }
 """Arguments that come from the plan itself, never from a TOML or --set."""
 
@@ -170,8 +170,8 @@ def perform(
         try:
             tell({"event": "start"})
             record = PROTOCOLS[plan.experiment.partition("/")[0]](
-                learner, benchmark, dense=dense, checkpoints=folder.checkpoints, progress=watch, say=tell,
-                **plan.settings["protocol"],
+                learner, benchmark, dense=dense, checkpoints=folder.checkpoints, archive=folder.archive,
+                progress=watch, say=tell, **plan.settings["protocol"],
             )  # fmt: skip
         finally:
             torch.set_num_threads(before)

@@ -3,7 +3,7 @@
 `accuracy[t][i]` is the accuracy on task i after task t was learned; None where it was not measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from forgetfree.contracts import Memory
@@ -11,13 +11,15 @@ from forgetfree.errors import InputError
 
 Matrix = Sequence[Sequence[float | None]]
 
+BYTES = 4
+"""Of a weight of the dense network that everything is compared with: float32."""
 PAPER_ALPHA = 0.78
 """The compression rate of masks that the paper assumes: a mask bit costs 1 - 0.78 bits."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a memory costs, in units of one dense network's weights (32 bits each); heads are not counted."""
+    """What a memory costs, in units of one dense network's weights (32 bits each); heads are counted apart."""
 
     formula: float
     """The paper's CAP: used weights, plus 1 - 0.78 bits for every mask bit."""
@@ -31,6 +33,9 @@ class Footprint:
     """Values that single tasks own (biases, norms, statistics), heads apart."""
     heads: int
     """Values in heads."""
+    written: float | None = None
+    """Bytes of the archive that was really written, over those of one dense network; None where none was."""
+    written_without_heads: float | None = None
 
 
 def average_accuracy(accuracy: Matrix) -> float:
@@ -51,8 +56,11 @@ def backward_transfer(accuracy: Matrix) -> float | None:
     return sum(changes) / len(changes) if changes and len(changes) == len(accuracy) - 1 else None
 
 
-def footprint(memory: Memory, dense: int) -> Footprint:
-    """What `memory` costs; `dense` is the number of weights of one network."""
+def footprint(memory: Memory, dense: int, *, sections: Mapping[str, int] | None = None, nbytes: int = 0) -> Footprint:
+    """What `memory` costs; `dense` is the number of weights of one network.
+
+    `sections` and `nbytes` are those of an archive that was written: bytes of its parts, and of the whole file.
+    """
     floating = {name: value for name, value in memory.shared.items() if value.is_floating_point()}
     total = sum(value.numel() for value in floating.values())
     weights = sum(
@@ -67,4 +75,6 @@ def footprint(memory: Memory, dense: int) -> Footprint:
         mask_bits=mask_bits,
         own=sum(value.numel() for ticket in memory.tickets.values() for value in ticket.own.values()),
         heads=sum(value.numel() for head in memory.heads.values() for value in head.values()),
+        written=None if sections is None else nbytes / (BYTES * dense),
+        written_without_heads=None if sections is None else (nbytes - sections["heads"]) / (BYTES * dense),
     )

@@ -1,6 +1,7 @@
 """Records: what a run found out, and the folder it lives in.
 
 run.toml       the resolved plan: what was run, with which settings, seed, versions and threads
+memory.ticket  the learner at the end, as an archive: forgetfree inspect, verify, load
 record.json    what came out; `seconds` apart, so that the rest is the same whenever the same plan is run
 events.jsonl   what happened when
 checkpoints/   while it runs
@@ -41,6 +42,8 @@ class Record:
     curves: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     selections: dict[str, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    archive: dict[str, Any] = field(default_factory=dict)
+    """Of memory.ticket: bytes of the file and of its parts; answers asked again after reading it, how many differed."""
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"learning": [], "testing": []})
 
     @property
@@ -70,6 +73,10 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         return (self.path / "record.json").is_file()
+
+    @property
+    def archive(self) -> Path:
+        return self.path / "memory.ticket"
 
     @property
     def checkpoints(self) -> Path:
@@ -132,7 +139,8 @@ class RunFolder:
         """The record of a finished run."""
         try:
             content = json.loads((self.path / "record.json").read_text())
-            return Record(**{entry.name: content[entry.name] for entry in fields(Record)})
+            later: dict[str, Any] = {"archive": {}}  # what records of earlier versions lack
+            return Record(**{entry.name: {**later, **content}[entry.name] for entry in fields(Record)})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(f"{self.path / 'record.json'} cannot be read as a record: {error!r}.") from error
 

@@ -8,10 +8,11 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor, nn
 
-from forgetfree.contracts import Inputs, Learned, Memory, Task
-from forgetfree.heads import HeadFactory
+from forgetfree.certificate import Verified
+from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
+from forgetfree.heads import HeadFactory, TaskHeads
 from forgetfree.lessons import Lessons, Place, RowNames
-from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse
+from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, with_tensors
 from forgetfree.tickets import Ticket
 from forgetfree.training import Progress, Recipe, Session
 
@@ -80,10 +81,42 @@ class Finetune:
         tickets = {name: Ticket({}) for name in self.tasks}
         return Memory(shared, {}, {}, tickets, self._lessons.heads.tensors())
 
+    def remove(self, task: str) -> None:
+        """Forget a task: its head goes. What it did to the shared weights stays in them."""
+        with self._lessons.removing(task, self):
+            pass
+
+    def verify(self) -> list[Verified]:
+        """Every task beside its certificate; a task that was forgotten since fails."""
+        return self._lessons.verify()
+
+    def certified(self) -> Mapping[str, Learned]:
+        """What is learned, with certificates of this moment in place of those it got when it was learned."""
+        return self._lessons.certified()
+
+    def parts(self, task: str) -> dict[str, nn.Module]:
+        """Backbone and head of a task as plain modules; they are the caller's."""
+        return self._lessons.parts(task)
+
+    def stored(self, *, resumable: bool = False) -> Stored:
+        return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+
+    @classmethod
+    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Finetune":
+        """A learner made again from what was stored."""
+        learner = cls(backbone, **{**stored.arguments, **others})
+        learner.backbone = with_tensors(learner.backbone, stored.memory.shared)
+        learner._lessons.restore(stored)
+        return learner
+
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What was learned, by name, in order."""
         return self._lessons.tasks
+
+    @property
+    def heads(self) -> TaskHeads:
+        return self._lessons.heads
 
     def to(self, device: torch.device | str) -> "Finetune":
         with self._lessons.moved(device):

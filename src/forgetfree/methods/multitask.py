@@ -5,18 +5,19 @@ Every batch mixes all tasks; a sample's loss is taken on the head of its own tas
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from forgetfree.batches import check_data, signature, tensors_of
+from forgetfree.certificate import Verified, ranges_of
 from forgetfree.chance import borrowed, reseed
-from forgetfree.contracts import Data, Inputs, Learned, Memory, Task
+from forgetfree.contracts import Data, Inputs, Learned, Memory, Stored, Task
 from forgetfree.errors import InputError, TaskError
-from forgetfree.heads import HeadFactory
+from forgetfree.heads import HeadFactory, TaskHeads
 from forgetfree.lessons import Lessons, Place, RowNames
-from forgetfree.modules import clone, freeze, named_tensors, refuse
+from forgetfree.modules import clone, freeze, named_tensors, refuse, with_tensors
 from forgetfree.tickets import Ticket
 from forgetfree.training import Fitted, Progress, Recipe, Session, fit
 
@@ -99,6 +100,8 @@ class Multitask:
                     lessons.heads.keep(task.name, head)
                     lessons.note(task, signature(place.admit(task.train[0])), selection, fitted)
                 lessons.forget_answers()
+                for task in tasks:
+                    lessons.certify(task.name, ranges_of(task.train[0]))
 
             session = Session(joint, {"network": trained, "heads": heads}, answer, keep)
             fitted = fit(
@@ -123,10 +126,42 @@ class Multitask:
         shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
         return Memory(shared, {}, {}, {name: Ticket({}) for name in self.tasks}, self._lessons.heads.tensors())
 
+    def remove(self, task: str) -> None:
+        """Forget a task: its head goes. What it did to the shared weights stays in them."""
+        with self._lessons.removing(task, self):
+            self._collected.pop(task, None)
+
+    def verify(self) -> list[Verified]:
+        """Every task beside its certificate."""
+        return self._lessons.verify()
+
+    def certified(self) -> Mapping[str, Learned]:
+        """What is learned, with certificates of this moment in place of those it got when it was learned."""
+        return self._lessons.certified()
+
+    def parts(self, task: str) -> dict[str, nn.Module]:
+        """Backbone and head of a task as plain modules; they are the caller's."""
+        return self._lessons.parts(task)
+
+    def stored(self, *, resumable: bool = False) -> Stored:
+        return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+
+    @classmethod
+    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Multitask":
+        """A learner made again from what was stored."""
+        learner = cls(backbone, **{**stored.arguments, **others})
+        learner.backbone = with_tensors(learner.backbone, stored.memory.shared)
+        learner._lessons.restore(stored)
+        return learner
+
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What is learned, by name, in order; empty before `finish()`."""
         return self._lessons.tasks
+
+    @property
+    def heads(self) -> TaskHeads:
+        return self._lessons.heads
 
     def to(self, device: torch.device | str) -> "Multitask":
         with self._lessons.moved(device):

@@ -8,11 +8,12 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor, nn
 
+from forgetfree.certificate import Verified
 from forgetfree.chance import reseed
-from forgetfree.contracts import Inputs, Learned, Memory, Task
-from forgetfree.heads import HeadFactory
+from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
+from forgetfree.heads import HeadFactory, TaskHeads
 from forgetfree.lessons import Lessons, Place, RowNames
-from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, reset
+from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, reset, with_tensors
 from forgetfree.tickets import Ticket
 from forgetfree.training import Progress, Recipe, Session
 
@@ -84,10 +85,42 @@ class SingleTask:
         }
         return Memory(shared, {}, {}, {name: Ticket({}) for name in self.tasks}, self._lessons.heads.tensors())
 
+    def remove(self, task: str) -> None:
+        """Forget a task: its network and its head go."""
+        with self._lessons.removing(task, self):
+            self.networks = {name: network for name, network in self.networks.items() if name != task}
+
+    def verify(self) -> list[Verified]:
+        """Every task beside the certificate it got when it was learned."""
+        return self._lessons.verify()
+
+    def certified(self) -> Mapping[str, Learned]:
+        """What is learned, with certificates of this moment in place of those it got when it was learned."""
+        return self._lessons.certified()
+
+    def parts(self, task: str) -> dict[str, nn.Module]:
+        """Backbone and head of a task as plain modules; they are the caller's."""
+        return self._lessons.parts(task)
+
+    def stored(self, *, resumable: bool = False) -> Stored:
+        return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+
+    @classmethod
+    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "SingleTask":
+        """A learner made again from what was stored."""
+        learner = cls(backbone, **{**stored.arguments, **others})
+        learner.networks = {name: _network(learner.backbone, name, stored.memory.shared) for name in stored.learned}
+        learner._lessons.restore(stored)
+        return learner
+
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What is learned, by name, in order."""
         return self._lessons.tasks
+
+    @property
+    def heads(self) -> TaskHeads:
+        return self._lessons.heads
 
     def to(self, device: torch.device | str) -> "SingleTask":
         with self._lessons.moved(device):
@@ -100,3 +133,8 @@ class SingleTask:
 
     def _place(self) -> Place:
         return Place.of(self.backbone.parameters())
+
+
+def _network(backbone: nn.Module, task: str, shared: Mapping[str, Tensor]) -> nn.Module:
+    names = [name for name, _ in named_tensors(backbone)]
+    return freeze(with_tensors(backbone, {name: shared[f"{task}/{name}"] for name in names}))

@@ -6,19 +6,22 @@ enter as constants, so only the rest can move; scores of all weights move, so a 
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree.contracts import Inputs, Learned, Memory, Task
+from forgetfree.certificate import Verified
+from forgetfree.chance import counted
+from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
 from forgetfree.heads import HeadFactory, TaskHeads
 from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.masks import Rank, Scores, check_capacity
 from forgetfree.network import Layout, Masked, SharedNetwork
 from forgetfree.sparse import compress
-from forgetfree.tickets import PackedMask
+from forgetfree.tickets import PackedMask, Room, Ticket, room
 from forgetfree.training import Progress, Recipe, Session, Trainable
 
 
@@ -49,12 +52,14 @@ class WSN:
         sparse_answers: bool = False,
     ):
         self.capacity = check_capacity(capacity)
+        self._removals = 0
         self.sparse_answers = sparse_answers
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)
         self.scores = Scores.random(self.network.weights, seed, by=by)  # Algorithm 1, line 1
         self._lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
-        )
+            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes,
+            lighter=self._lighter,
+        )  # fmt: skip
 
     def learn(
         self,
@@ -105,6 +110,75 @@ class WSN:
         used = {name: PackedMask.pack(mask) for name, mask in network.used.items()}
         return Memory(network.weights, used, network.common, network.tickets, self.heads.tensors())
 
+    def remove(self, task: str) -> None:
+        """Forget a task: nothing that only it used stays; all other tasks keep their bits."""
+        with self._lessons.removing(task, self, self.network):
+            self._removals += 1
+            fresh = partial(_fresh, self.network.weights, self.seed, "removal", self._removals)
+            alone = self.network.remove(task, fresh)
+            bounds = self.scores.state_dict()
+            drawn = {name: _fresh(bounds, self.seed, "scores of removal", self._removals, name) for name in alone}
+            self.scores = Scores(
+                {name: value.where(~alone[name], drawn[name].to(value)) for name, value in bounds.items()},
+                by=self.scores.by,
+            )
+
+    def room(self) -> Room:
+        """How much of each layer is used, and how many more tasks fit if they reuse as much as the last ones did."""
+        return room(self.network.tickets, {name: value.shape for name, value in self.network.weights.items()})
+
+    def verify(self) -> list[Verified]:
+        """Every task beside the certificate it got when it was learned."""
+        return self._lessons.verify()
+
+    def certified(self) -> Mapping[str, Learned]:
+        """What is learned, with certificates of this moment in place of those it got when it was learned."""
+        return self._lessons.certified()
+
+    def parts(self, task: str) -> dict[str, nn.Module]:
+        """Backbone and head of a task as plain modules, masked weights written in; they are the caller's."""
+        return self._lessons.parts(task)
+
+    def stored(self, *, resumable: bool = False) -> Stored:
+        arguments = {
+            "capacity": self.capacity,
+            "own_from": self.network.own_from,
+            "by": self.scores.by,
+            "sparse_answers": self.sparse_answers,
+        }
+        training = {
+            "start": dict(self.network.start),
+            "fixed": dict(self.network.fixed),
+            "removals": self._removals,
+            **({"scores": self.scores.state_dict()} if resumable else {"quantiles": self.scores.quantiles()}),
+        }
+        return self._lessons.stored(
+            self.network.module, self.memory(), resumable=resumable, arguments=arguments, training=training
+        )
+
+    @classmethod
+    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "WSN":
+        """A learner made again from what was stored; without all of it, free weights and scores are drawn anew."""
+        memory, training = stored.memory, stored.training
+        learner = cls(backbone, masked=lambda name, *_: name in memory.shared, **{**stored.arguments, **others})
+        weights = dict(memory.shared)
+        if not stored.resumable:
+            for name, value in weights.items():
+                fresh = _fresh(weights, learner.seed, "free", name).to(value)
+                weights[name] = value.where(memory.used[name].unpack(), fresh)
+        learner.network.restore(weights, memory.tickets, training["start"], training["fixed"])
+        learner._removals = training["removals"]
+        by = learner.scores.by
+        if "scores" in training:
+            learner.scores = Scores(training["scores"], by=by)
+        else:
+            uses = {name: _uses(memory.tickets, name, value) for name, value in weights.items()}
+            last = list(memory.tickets.values())[-1:]
+            masks = {name: last[0].mask(name) if last else uses[name] > 0 for name in weights}
+            learner.scores = Scores.after(masks, uses, training["quantiles"], learner.seed, by=by)
+        learner._lessons.restore(stored)
+        return learner
+
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What is learned, by name, in order."""
@@ -133,8 +207,27 @@ class WSN:
         return self
 
     def _answer(self, name: str) -> nn.Module:
-        module = self.network.answer(name)
-        return compress(module, self.network.weights) if self.sparse_answers else module
+        return self.network.answer(name)
+
+    def _lighter(self, module: nn.Module) -> nn.Module:
+        names = {f"backbone.{name}" for name in self.network.weights}
+        return compress(module, names) if self.sparse_answers else module
 
     def _place(self) -> Place:
         return Place.of([*self.network.weights.values(), *self.network.fixed.values()])
+
+
+def _fresh(like: Mapping[str, Tensor], seed: int, *words: int | str) -> Tensor:
+    """Values for the tensor that the last word names, drawn like PyTorch draws a linear layer."""
+    value = like[str(words[-1])]
+    fan_in = value[0].numel() if value.dim() > 1 else value.numel()
+    bound = max(fan_in, 1) ** -0.5
+    return torch.from_numpy(bound * (2 * counted(value.numel(), seed, *words) - 1)).view(value.shape)
+
+
+def _uses(tickets: Mapping[str, Ticket], name: str, value: Tensor) -> Tensor:
+    """How many tasks use each weight."""
+    uses = torch.zeros(value.shape, dtype=torch.int32)
+    for ticket in tickets.values():
+        uses += ticket.mask(name)
+    return uses

@@ -1,7 +1,8 @@
 """Task-incremental learning: learn the tasks in order; after each, test every task met, by name.
 
 Every cell of the accuracy matrix is measured; none is copied from the row above. Beside accuracy, the answers
-themselves are compared, bit for bit, with those given right after learning.
+themselves are compared, bit for bit, with those given right after learning. At the end the learner is written to an
+archive, read back, and asked once more: the last row is what the archive answers.
 """
 
 import time
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from forgetfree.archive import inspect, load, save, verify
 from forgetfree.contracts import Learner, Task
 from forgetfree.lab.benchmarks.stream import Benchmark, Exam
 from forgetfree.lab.metrics import footprint
@@ -30,13 +32,15 @@ def run(
     evaluate: Evaluate = "all",
     batch: int = 256,
     checkpoints: Path | None = None,
+    archive: Path | None = None,
     progress: Callable[[Any], None] | None = None,
     say: Say = lambda event: None,
 ) -> Record:
     """Learn and test everything. `dense` is the number of weights of one network.
 
     `evaluate="first-and-last"` tests a task right after it is learned and at the end only, for long streams.
-    With `checkpoints`, a killed run replays finished tasks from there and goes on with the next.
+    With `checkpoints`, a killed run replays finished tasks from there and goes on with the next. `archive` is where the
+    learner is written at the end.
     """
     record = Record(tasks=list(benchmark.names), notes=dict(benchmark.notes))
     last = len(record.tasks) - 1
@@ -63,10 +67,39 @@ def run(
                     _compare(record, first_answers, name, answers)
             record.seconds["testing"].append(time.monotonic() - started)
             record.footprints.append(asdict(footprint(learner.memory(), dense)))
+        if archive is not None and t == last:
+            row = _through_archive(record, learner, benchmark, archive, dense, batch, row, first_answers)
         record.accuracy.append(row)
         _note(record, learner, task)
         say({"event": "tested", "task": task.name, "accuracy": row, "done": (t + 1) / (last + 1)})
     return record
+
+
+def _through_archive(
+    record: Record, learner: Learner, benchmark: Benchmark, path: Path, dense: int, batch: int,
+    row: list[float | None], first_answers: dict[str, Tensor],
+) -> list[float | None]:  # fmt: skip
+    """Write the learner down, read it back, and measure the last row again with what was read."""
+    save(learner, path)
+    found, again = inspect(path), load(path)
+    compared = different = 0
+    measured: list[float | None] = [None] * len(row)
+    for i, name in enumerate(record.tasks):
+        exam = benchmark.tests[name]
+        answers = _answers(again, exam, name, batch)
+        measured[i] = _accuracy(answers, exam.labels)
+        if learner.forget_free:  # what a learner that forgets says now was not kept
+            compared += len(answers)
+            different += int((answers != first_answers[name]).any(1).sum())
+    record.archive = {
+        "bytes": found.nbytes,
+        "sections": dict(found.sections),
+        "compared": compared,
+        "different": different,
+        "verified": verify(path).ok,
+    }
+    record.footprints[-1] = asdict(footprint(learner.memory(), dense, sections=found.sections, nbytes=found.nbytes))
+    return measured
 
 
 def _answers(learner: Learner, exam: Exam, name: str, batch: int) -> Tensor:

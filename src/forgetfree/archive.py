@@ -1,0 +1,507 @@
+"""Archives: a learner in one small file, without pickle, that says by itself whether it is whole.
+
+    file.ticket     a safetensors container of byte sections
+      manifest      what the learner is: method, arguments, tasks, certificates, what lies where (JSON, compressed)
+      masks         the tickets, coded (see `codec`), layer by layer
+      weights       of the shared weights only those that some task uses, in order of first use
+      own           the tensors that each task owns; one that it left unchanged is not there
+      heads         the tensors of each task's head
+      answers       what each task answered to its probe when it was learned
+      training      what learning goes on from: the start of own tensors, fixed tensors, how scores are spread
+      free          only with `resumable`: the weights that no task uses
+
+Every section has a digest in the manifest, and the file one over everything. Nothing in it is executed: a backbone is
+built by a function that is installed here and looked up by name, or handed in by the caller.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import entry_points, version
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from forgetfree.certificate import Verified, difference
+from forgetfree.chance import borrowed
+from forgetfree.codec import CODECS, CodecError, first_use
+from forgetfree.contracts import Certificate, Learned, Memory, Stored
+from forgetfree.errors import ArchiveError, ForgetfreeError, InputError
+from forgetfree.files import flatten, unflatten, write_atomically
+from forgetfree.heads import HEADS, HeadFactory
+from forgetfree.methods import METHODS
+from forgetfree.modules import named_tensors, origin_of
+from forgetfree.tickets import PackedMask, Ticket
+from forgetfree.training import OPTIMIZERS, Recipe
+
+FORMAT = 1
+KIND = "forgetfree.ticket"
+CODEC = "context"
+BACKBONES = "forgetfree.backbones"
+"""The entry points by which installed packages offer tables of backbones, name → function."""
+LARGEST_MANIFEST = 1 << 28
+MOST_WEIGHTS = 1 << 33
+"""An archive that claims more weights than this is refused before any memory is asked for."""
+
+Rounding = Literal["float16", "bfloat16"]
+Shelf = list[tuple[str, list[int]]]
+"""Type and shape of the tensors that lie one after the other in a section."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What an archive holds; no backbone is needed to see it."""
+
+    path: Path
+    nbytes: int
+    method: str
+    arguments: Mapping[str, Any]
+    backbone: str
+    version: str
+    """Of forgetfree, when it was written."""
+    resumable: bool
+    rounded: Mapping[str, Any] | None
+    """Type of the stored weights, and by how much each task's answers differ from those before rounding."""
+    sections: Mapping[str, int]
+    """Bytes of every part."""
+    layers: Mapping[str, tuple[int, int]]
+    """Shared tensors: how many weights some task uses, and how many there are."""
+    tasks: tuple[Mapping[str, Any], ...]
+    """Name, classes, weights it uses (new and reused), values it owns, values of its head."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Every task of an archive beside its certificate."""
+
+    tasks: tuple[Verified, ...]
+    rounded: Mapping[str, Any] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(task.ok for task in self.tasks)
+
+
+def save(
+    learner: Any, path: Path | str, *, resumable: bool = False, dtype: Rounding | None = None, codec: str = CODEC
+) -> int:
+    """Write a learner to `path`, whole or not at all; how many bytes that are.
+
+    `resumable` adds all that learning needs to go on to the same bits. `dtype` rounds the shared weights: answers then
+    change, and the archive says by how much.
+    """
+    content = pack(learner, resumable=resumable, dtype=dtype, codec=codec)
+    write_atomically(Path(path), content)
+    return len(content)
+
+
+def load(
+    path: Path | str,
+    backbone: nn.Module | None = None,
+    *,
+    heads: HeadFactory | None = None,
+    recipe: Recipe | None = None,
+) -> Any:
+    """The learner in `path`. A backbone of your own is passed in: only its tensors' names and shapes count.
+
+    `heads` and `recipe` are needed where the learner had functions of its own for them.
+    """
+    path = Path(path)
+    return _revived(_read(path), path, backbone, heads, recipe)
+
+
+def inspect(path: Path | str) -> Inspection:
+    """What is in an archive."""
+    path = Path(path)
+    archive = _read(path)
+    with _explained(path):
+        return _inspected(path, archive)
+
+
+def verify(path: Path | str, backbone: nn.Module | None = None, *, heads: HeadFactory | None = None) -> Verification:
+    """Read an archive and put every task beside its certificate."""
+    path = Path(path)
+    archive = _read(path)
+    learner = _revived(archive, path, backbone, heads, None)
+    with _threads_of(learner.tasks):
+        return Verification(tuple(learner.verify()), archive.manifest["rounded"])
+
+
+def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None, codec: str = CODEC) -> bytes:
+    """The bytes of an archive."""
+    method = next((name for name, kind in METHODS.items() if type(learner) is kind), None)
+    if method is None:
+        raise InputError(f"a {type(learner).__name__} cannot be stored; archives hold {', '.join(METHODS)}.")
+    if codec not in CODECS:
+        raise InputError(f"there is no codec {codec!r}; there are {', '.join(CODECS)}.")
+    if dtype not in (None, "float16", "bfloat16"):
+        raise InputError(f"dtype is None, 'float16' or 'bfloat16'; got {dtype!r}.")
+    if dtype is not None and resumable:
+        raise InputError("rounded weights cannot go on to the same bits: leave out either dtype or resumable.")
+    stored = learner.stored(resumable=resumable)
+    if not learner.forget_free:  # what a task was when it was learned is gone: it is certified as it is now
+        stored = replace(stored, learned=learner.certified())
+    content = _packed(method, stored, dtype, codec, None)
+    if dtype is None:
+        return content
+    path = Path("the archive being written")
+    factory = HEADS.get(stored.arguments["heads"]) or learner.heads.factory
+    rounded = _revived(_parsed(content, path), path, stored.module, factory, None).certified()
+    apart = {name: _apart(rounded[name], learner.certified()[name]) for name in rounded}
+    return _packed(method, replace(stored, learned=rounded), dtype, codec, {"dtype": dtype, "difference": apart})
+
+
+def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded: Mapping[str, Any] | None) -> bytes:
+    memory = stored.memory
+    shared = {name: value.detach().cpu() for name, value in memory.shared.items()}
+    if dtype is not None:
+        shared = {name: value.to(getattr(torch, dtype)) for name, value in shared.items()}
+    masks = {name: np.stack([t.mask(name).numpy() for t in memory.tickets.values()]) for name in _masked(memory)}
+    blocks = {name: CODECS[codec].encode(mask, _magnitudes(shared[name]).numpy()) for name, mask in masks.items()}
+    trees: dict[str, Any] = {
+        "weights": {name: _used_values(value, masks.get(name), memory) for name, value in shared.items()},
+        "own": {name: dict(ticket.own) for name, ticket in memory.tickets.items()},
+        "heads": {name: dict(head) for name, head in memory.heads.items()},
+        "answers": {name: known.certificate.answers for name, known in stored.learned.items() if known.certificate},
+        "training": dict(stored.training),
+    }
+    if stored.resumable:
+        trees["free"] = {name: shared[name][~used.unpack()] for name, used in memory.used.items()}
+    shelved = {name: _shelve(tree) for name, tree in trees.items()}
+    sections = {name: content for name, (content, _) in shelved.items()}
+    sections["masks"] = b"".join(block for layer in blocks.values() for block in layer)
+    manifest = {
+        "version": version("forgetfree"),
+        "method": method,
+        "arguments": stored.arguments,
+        "backbone": origin_of(stored.module),
+        "module": type(stored.module).__name__,
+        "tensors": {name: _form(value) for name, value in named_tensors(stored.module)},
+        "shared": {name: _form(value) for name, value in memory.shared.items()},
+        "codec": codec,
+        "blocks": {name: [len(block) for block in layer] for name, layer in blocks.items()},
+        "tasks": [_as_tree(known) for known in stored.learned.values()],
+        "resumable": stored.resumable,
+        "rounded": rounded,
+        "shelves": {name: entry for name, (_, entry) in shelved.items()},
+        "digests": {name: _digest(content) for name, content in sections.items()},
+    }
+    sections["manifest"] = zlib.compress(json.dumps(flatten(manifest, {}), separators=(",", ":")).encode(), 9)
+    tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in sections.items()}
+    return bytes(save_tensors(tensors, {"kind": KIND, "format": str(FORMAT), "digest": _digest_of_all(sections)}))
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """An archive whose digests are right; its tensors and masks are not unpacked yet."""
+
+    manifest: Mapping[str, Any]
+    sections: Mapping[str, bytes]
+
+    def tree(self, name: str) -> Any:
+        """The tensors of a section, in their tree."""
+        return _unshelve(self.sections[name], self.manifest["shelves"][name])
+
+    def masks(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The masks of every layer, [tasks, *shape]."""
+        content, at, masks = self.sections["masks"], 0, {}
+        for name, lengths in self.manifest["blocks"].items():
+            blocks = []
+            for length in lengths:
+                blocks.append(content[at : at + length])
+                at += length
+            shape, values = self.manifest["shared"][name][1], _magnitudes(weights[name]).numpy()
+            masks[name] = CODECS[self.manifest["codec"]].decode(blocks, len(self.manifest["tasks"]), shape, values)
+        if at != len(content):
+            raise CodecError(f"the masks take {at} bytes, their section has {len(content)}.")
+        return masks
+
+
+def _read(path: Path) -> _Archive:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArchiveError(f"cannot read {path}: {error.strerror or error}.") from error
+    return _parsed(content, path)
+
+
+def _parsed(content: bytes, path: Path) -> _Archive:
+    with _explained(path):
+        tensors = load_tensors(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+        if header.get("kind") != KIND:
+            raise ArchiveError(f"{path} is not an archive of forgetfree.")
+        if int(header["format"]) > FORMAT:
+            raise ArchiveError(
+                f"{path} is of format {header['format']}; this version of forgetfree reads up to {FORMAT}. Update it."
+            )
+        if any(value.dtype != torch.uint8 or value.dim() != 1 for value in tensors.values()):
+            raise ValueError("a section does not consist of bytes")
+        sections = {name: value.numpy().tobytes() for name, value in tensors.items()}
+        if _digest_of_all(sections) != header["digest"]:
+            raise ValueError("its content does not match its digest")
+        reader = zlib.decompressobj()
+        manifest = unflatten(json.loads(reader.decompress(sections["manifest"], LARGEST_MANIFEST)), {})
+        wrong = [name for name, digest in manifest["digests"].items() if _digest(sections[name]) != digest]
+        if wrong or not reader.eof or set(manifest["digests"]) | {"manifest"} != set(sections):
+            raise ValueError(f"sections do not match their digests: {', '.join(wrong) or 'some are missing'}")
+        if sum(prod(shape) for _, shape in manifest["shared"].values()) > MOST_WEIGHTS:
+            raise ValueError(f"it claims more than {MOST_WEIGHTS} weights")
+        return _Archive(manifest, sections)
+
+
+@contextmanager
+def _threads_of(tasks: Mapping[str, Learned]) -> Iterator[None]:
+    """As many threads as when the tasks were certified, if that was one number: then the bits must be the same."""
+    counts = {known.certificate.fingerprint.get("threads") for known in tasks.values() if known.certificate}
+    before = torch.get_num_threads()
+    try:
+        if len(counts) == 1:
+            torch.set_num_threads(int(counts.pop() or before))
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Whatever goes wrong with an archive is said in a sentence."""
+    try:
+        yield
+    except ArchiveError:
+        raise
+    except (
+        SafetensorError, ForgetfreeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
+        RuntimeError, MemoryError, AssertionError, zlib.error,
+    ) as error:  # fmt: skip
+        raise ArchiveError(f"{path} is damaged, or not an archive of forgetfree: {error}.") from error
+
+
+def _revived(
+    archive: _Archive, path: Path, backbone: nn.Module | None, heads: HeadFactory | None, recipe: Recipe | None
+) -> Any:
+    manifest = archive.manifest
+    with _explained(path):
+        module = backbone if backbone is not None else _built(manifest, path)
+        _check_backbone(module, manifest, path)
+        factory = heads or HEADS.get(manifest["arguments"]["heads"])
+        if factory is None:
+            raise ArchiveError(
+                f"{path}: its heads were made by {manifest['arguments']['heads']!r}, a function of its owner. Pass it: "
+                "load(path, heads=…)."
+            )
+        stored = _stored(archive, module)
+        method: Any = METHODS[manifest["method"]]
+        return method.revived(module, stored, heads=factory, recipe=recipe or _recipe(manifest["arguments"]["recipe"]))
+
+
+def _stored(archive: _Archive, module: nn.Module) -> Stored:
+    manifest, weights = archive.manifest, archive.tree("weights")
+    masks, own, heads = archive.masks(weights), archive.tree("own"), archive.tree("heads")
+    free = archive.tree("free") if manifest["resumable"] else {}
+    shared, used = {}, {}
+    for name, (kind, shape) in manifest["shared"].items():
+        value = weights[name].to(getattr(torch, kind))
+        if name in masks:
+            union = masks[name].any(0)
+            full = torch.zeros(prod(shape), dtype=value.dtype)
+            full[torch.from_numpy(first_use(masks[name]))] = value
+            if name in free:
+                full[torch.from_numpy(~union.reshape(-1))] = free[name]
+            value = full.view(shape)
+            used[name] = PackedMask.pack(torch.from_numpy(union))
+        shared[name] = value
+    names = [task["name"] for task in manifest["tasks"]]
+    tickets = {
+        task: Ticket({name: PackedMask.pack(torch.from_numpy(mask[t])) for name, mask in masks.items()}, own[task])
+        for t, task in enumerate(names)
+    }
+    answers = archive.tree("answers")
+    learned = {task["name"]: _from_tree(task, answers.get(task["name"])) for task in manifest["tasks"]}
+    memory = Memory(shared, used, {}, tickets, heads)
+    return Stored(module, manifest["arguments"], memory, learned, archive.tree("training"), manifest["resumable"])
+
+
+def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:
+    """The backbone, by a function that an installed package offers under its name."""
+    origin = manifest["backbone"]
+    if origin is None:
+        raise ArchiveError(
+            f"{path} holds tasks of a {manifest['module']}, which an archive cannot build. Pass one of the same shape: "
+            "load(path, backbone)."
+        )
+    tables = [point.load() for point in entry_points(group=BACKBONES)]
+    builders: dict[str, Callable[..., nn.Module]] = {name: make for table in tables for name, make in table.items()}
+    if origin["name"] not in builders:
+        raise ArchiveError(
+            f"{path} needs the backbone {origin['name']!r}; installed are {', '.join(sorted(builders)) or 'none'}. "
+            "Install the package it comes from, or pass a backbone: load(path, backbone)."
+        )
+    build = builders[origin["name"]]
+    with borrowed(torch.device("cpu")):
+        with torch.device("meta"):  # costs nothing, whatever sizes the archive claims
+            _check_backbone(build(**origin["arguments"]), manifest, path)
+        return build(**origin["arguments"])
+
+
+def _check_backbone(module: nn.Module, manifest: Mapping[str, Any], path: Path) -> None:
+    if not isinstance(module, nn.Module):
+        raise ArchiveError(f"{path}: a backbone is an nn.Module; got {type(module).__name__}.")
+    there, here = manifest["tensors"], {name: _form(value) for name, value in named_tensors(module)}
+    buffers = {name for name, _ in module.named_buffers()}  # which may have grown
+    wrong = [
+        f"{name} is {_words(here.get(name))} in this backbone and {_words(there.get(name))} in the archive"
+        for name in {**there, **here}
+        if here.get(name) != there.get(name) and not (name in buffers and name in there)
+    ]
+    if wrong:
+        more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+        raise ArchiveError(f"{path} is of another backbone: {'; '.join(wrong[:3])}{more}.")
+
+
+def _recipe(described: Mapping[str, Any]) -> Recipe:
+    """The recipe again; one with functions in it can be read but not learned by."""
+    settings, lost = dict(described), []
+    if settings["optimizer"] not in OPTIMIZERS:
+        lost.append(f"optimizer={settings.pop('optimizer')}")
+    if any(isinstance(value, str) for value in (settings["loader"] or {}).values()):
+        lost.append(f"loader={settings.pop('loader')}")
+    if not lost:
+        return Recipe(**settings)
+
+    def missing(_: Any) -> Any:
+        raise InputError(
+            f"the recipe had functions in it, which an archive cannot hold: {', '.join(lost)}. Pass it to load: "
+            "load(path, recipe=…)."
+        )
+
+    return Recipe(**settings, optimizer=missing)
+
+
+def _inspected(path: Path, archive: _Archive) -> Inspection:
+    manifest, weights = archive.manifest, archive.tree("weights")
+    masks, own, heads = archive.masks(weights), archive.tree("own"), archive.tree("heads")
+    tasks = []
+    for t, task in enumerate(manifest["tasks"]):
+        uses = sum(int(mask[t].sum()) for mask in masks.values())
+        new = sum(int((mask[t] & ~mask[:t].any(0)).sum()) for mask in masks.values())
+        tasks.append({
+            "name": task["name"],
+            "classes": list(task["classes"]),
+            "weights": uses,
+            "density": uses / max(1, sum(mask[t].size for mask in masks.values())),
+            "new": new,
+            "reused": uses - new,
+            "own": sum(value.numel() for value in own[task["name"]].values()),
+            "head": sum(value.numel() for value in heads[task["name"]].values()),
+        })  # fmt: skip
+    origin = manifest["backbone"]
+    shared = {name: prod(shape) for name, (_, shape) in manifest["shared"].items()}
+    return Inspection(
+        path,
+        path.stat().st_size,
+        manifest["method"],
+        manifest["arguments"],
+        f"{origin['name']} {origin['arguments']}" if origin else f"{manifest['module']} (to be passed in)",
+        manifest["version"],
+        manifest["resumable"],
+        manifest["rounded"],
+        {name: len(content) for name, content in sorted(archive.sections.items())},
+        {name: (int(masks[name].any(0).sum()) if name in masks else size, size) for name, size in shared.items()},
+        tuple(tasks),
+    )
+
+
+def _masked(memory: Memory) -> list[str]:
+    return [name for name in memory.used if memory.tickets]
+
+
+def _used_values(value: Tensor, masks: Any, memory: Memory) -> Tensor:
+    """Of a masked tensor the used values in order of first use, of another all."""
+    if masks is not None:
+        return value.reshape(-1)[torch.from_numpy(first_use(masks))]
+    return value
+
+
+def _magnitudes(values: Tensor) -> Tensor:
+    return values.detach().abs().float()
+
+
+def _shelve(tree: Any) -> tuple[bytes, dict[str, Any]]:
+    """The tensors of a tree one after the other, and where they belong."""
+    tensors: dict[str, Tensor] = {}
+    structure = flatten(tree, tensors)
+    shelf = [_form(value) for value in tensors.values()]
+    return b"".join(map(_raw, tensors.values())), {"structure": json.dumps(structure), "tensors": shelf}
+
+
+def _unshelve(content: bytes, entry: Mapping[str, Any]) -> Any:
+    tensors, at = {}, 0
+    for number, (kind, shape) in enumerate(entry["tensors"]):
+        dtype = getattr(torch, kind)
+        length = prod(shape) * dtype.itemsize
+        piece = bytearray(content[at : at + length])
+        if len(piece) != length:
+            raise ValueError(f"a section ends after {len(content)} bytes")
+        tensors[str(number)] = (
+            torch.frombuffer(piece, dtype=dtype).view(shape) if piece else torch.empty(shape, dtype=dtype)
+        )
+        at += length
+    if at != len(content):
+        raise ValueError(f"a section has {len(content)} bytes, its tensors take {at}")
+    return unflatten(json.loads(entry["structure"]), tensors)
+
+
+def _as_tree(learned: Learned) -> dict[str, Any]:
+    """What is known of a task as plain values; its answers are tensors and lie elsewhere."""
+    # not the seconds: the same learner is the same bytes
+    tree = {entry.name: getattr(learned, entry.name) for entry in fields(Learned) if entry.name != "seconds"}
+    tree["curves"] = [dict(epoch) for epoch in learned.curves]
+    known = learned.certificate
+    tree["certificate"] = known and {
+        entry.name: getattr(known, entry.name) for entry in fields(Certificate) if entry.name != "answers"
+    }
+    if tree["certificate"]:
+        tree["certificate"]["fingerprint"] = dict(tree["certificate"]["fingerprint"])
+    return tree
+
+
+def _from_tree(tree: Mapping[str, Any], answers: Tensor | None) -> Learned:
+    known = tree["certificate"]
+    certificate = Certificate(**known, answers=answers) if known else None
+    return Learned(**{**tree, "curves": tuple(tree["curves"]), "certificate": certificate})
+
+
+def _apart(one: Learned, other: Learned) -> float | None:
+    answers = [known.certificate.answers if known.certificate else None for known in (one, other)]
+    return None if answers[0] is None or answers[1] is None else difference(answers[0], answers[1])
+
+
+def _form(value: Tensor) -> tuple[str, list[int]]:
+    return str(value.dtype).removeprefix("torch."), list(value.shape)
+
+
+def _words(form: tuple[str, list[int]] | None) -> str:
+    return f"{form[0]} {'×'.join(map(str, form[1])) or 'scalar'}" if form else "not there"
+
+
+def _raw(value: Tensor) -> bytes:
+    return bytes(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _digest_of_all(sections: Mapping[str, bytes]) -> str:
+    return _digest("".join(f"{name} {_digest(content)}\n" for name, content in sorted(sections.items())).encode())
