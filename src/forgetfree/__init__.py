@@ -12,6 +12,7 @@ from forgetfree.errors import (
     ModuleError,
     TaskError,
 )
+from forgetfree.exporting import Exported, export, extract
 from forgetfree.heads import linear_head, linear_head_without_bias
 from forgetfree.methods import METHODS, WSN
 from forgetfree.network import SharedNetwork
@@ -25,6 +26,7 @@ __all__ = [
     "ArchiveError",
     "Data",
     "DataError",
+    "Exported",
     "FileError",
     "ForgetfreeError",
     "InputError",
@@ -42,6 +44,8 @@ __all__ = [
     "TaskError",
     "Verification",
     "__version__",
+    "export",
+    "extract",
     "inspect",
     "linear_head",
     "linear_head_without_bias",

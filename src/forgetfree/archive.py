@@ -9,6 +9,7 @@
       answers       what each task answered to its probe when it was learned
       training      what learning goes on from: the start of own tensors, fixed tensors, how scores are spread
       free          only with `resumable`: the weights that no task uses
+      padding       only where next to nothing is used of a huge network: what a small file claims is not believed
 
 Every section has a digest in the manifest, and the file one over everything. Nothing in it is executed: a backbone is
 built by a function that is installed here and looked up by name, or handed in by the caller.
@@ -40,7 +41,7 @@ from forgetfree.errors import ArchiveError, ForgetfreeError, InputError
 from forgetfree.files import flatten, unflatten, write_atomically
 from forgetfree.heads import HEADS, HeadFactory
 from forgetfree.methods import METHODS
-from forgetfree.modules import named_tensors, origin_of
+from forgetfree.modules import copy_module, named_tensors, origin_of
 from forgetfree.tickets import PackedMask, Ticket
 from forgetfree.training import OPTIMIZERS, Recipe
 
@@ -49,9 +50,13 @@ KIND = "forgetfree.ticket"
 CODEC = "context"
 BACKBONES = "forgetfree.backbones"
 """The entry points by which installed packages offer tables of backbones, name → function."""
-LARGEST_MANIFEST = 1 << 28
-MOST_WEIGHTS = 1 << 33
-"""An archive that claims more weights than this is refused before any memory is asked for."""
+ALWAYS = 1 << 24
+"""So many bytes of a manifest, or weights times tasks, may come out of any file, however small."""
+MANIFEST_PER_BYTE = 256
+MASKS_PER_BYTE = 1 << 14
+"""And so many more from each of its bytes. What claims more is refused before any memory is asked for."""
+
+MOST_THREADS = 1 << 10
 
 Rounding = Literal["float16", "bfloat16"]
 Shelf = list[tuple[str, list[int]]]
@@ -133,7 +138,7 @@ def verify(path: Path | str, backbone: nn.Module | None = None, *, heads: HeadFa
     path = Path(path)
     archive = _read(path)
     learner = _revived(archive, path, backbone, heads, None)
-    with _threads_of(learner.tasks):
+    with _explained(path), _threads_of(learner.tasks):
         return Verification(tuple(learner.verify()), archive.manifest["rounded"])
 
 
@@ -157,15 +162,17 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
     path = Path("the archive being written")
     factory = HEADS.get(stored.arguments["heads"]) or learner.heads.factory
     rounded = _revived(_parsed(content, path), path, stored.module, factory, None).certified()
-    apart = {name: _apart(rounded[name], learner.certified()[name]) for name in rounded}
+    exact = learner.certified()
+    apart = {name: _apart(rounded[name], exact[name]) for name in rounded}
     return _packed(method, replace(stored, learned=rounded), dtype, codec, {"dtype": dtype, "difference": apart})
 
 
 def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded: Mapping[str, Any] | None) -> bytes:
     memory = stored.memory
     shared = {name: value.detach().cpu() for name, value in memory.shared.items()}
-    if dtype is not None:
-        shared = {name: value.to(getattr(torch, dtype)) for name, value in shared.items()}
+    if dtype is not None:  # counters and indices stay whole
+        kind = getattr(torch, dtype)
+        shared = {name: value.to(kind) if value.is_floating_point() else value for name, value in shared.items()}
     masks = {name: np.stack([t.mask(name).numpy() for t in memory.tickets.values()]) for name in _masked(memory)}
     blocks = {name: CODECS[codec].encode(mask, _magnitudes(shared[name]).numpy()) for name, mask in masks.items()}
     trees: dict[str, Any] = {
@@ -180,6 +187,9 @@ def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded:
     shelved = {name: _shelve(tree) for name, tree in trees.items()}
     sections = {name: content for name, (content, _) in shelved.items()}
     sections["masks"] = b"".join(block for layer in blocks.values() for block in layer)
+    missing = sum(mask.size for mask in masks.values()) // MASKS_PER_BYTE - sum(map(len, sections.values()))
+    if missing > 0:
+        sections["padding"] = bytes(missing)
     manifest = {
         "version": version("forgetfree"),
         "method": method,
@@ -187,6 +197,7 @@ def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded:
         "backbone": origin_of(stored.module),
         "module": type(stored.module).__name__,
         "tensors": {name: _form(value) for name, value in named_tensors(stored.module)},
+        "frozen": [name for name, value in stored.module.named_parameters() if not value.requires_grad],
         "shared": {name: _form(value) for name, value in memory.shared.items()},
         "codec": codec,
         "blocks": {name: [len(block) for block in layer] for name, layer in blocks.items()},
@@ -245,19 +256,38 @@ def _parsed(content: bytes, path: Path) -> _Archive:
             raise ArchiveError(
                 f"{path} is of format {header['format']}; this version of forgetfree reads up to {FORMAT}. Update it."
             )
+        if header["format"] != str(FORMAT):
+            raise ValueError(f"there was never a format {header['format']}")
         if any(value.dtype != torch.uint8 or value.dim() != 1 for value in tensors.values()):
             raise ValueError("a section does not consist of bytes")
         sections = {name: value.numpy().tobytes() for name, value in tensors.items()}
         if _digest_of_all(sections) != header["digest"]:
             raise ValueError("its content does not match its digest")
-        reader = zlib.decompressobj()
-        manifest = unflatten(json.loads(reader.decompress(sections["manifest"], LARGEST_MANIFEST)), {})
+        manifest = unflatten(json.loads(_unzipped(sections["manifest"])), {})
         wrong = [name for name, digest in manifest["digests"].items() if _digest(sections[name]) != digest]
-        if wrong or not reader.eof or set(manifest["digests"]) | {"manifest"} != set(sections):
+        if wrong or set(manifest["digests"]) | {"manifest"} != set(sections):
             raise ValueError(f"sections do not match their digests: {', '.join(wrong) or 'some are missing'}")
-        if sum(prod(shape) for _, shape in manifest["shared"].values()) > MOST_WEIGHTS:
-            raise ValueError(f"it claims more than {MOST_WEIGHTS} weights")
+        _check_claims(manifest, len(content))
         return _Archive(manifest, sections)
+
+
+def _unzipped(content: bytes) -> bytes:
+    reader = zlib.decompressobj()
+    plain = reader.decompress(content, ALWAYS + MANIFEST_PER_BYTE * len(content))
+    if not reader.eof or reader.unused_data:
+        raise ValueError("its manifest is too large, or not whole")
+    return plain
+
+
+def _check_claims(manifest: Mapping[str, Any], nbytes: int) -> None:
+    """Refuse sizes that cannot be, or that so small a file could not hold."""
+    for name in manifest["blocks"]:
+        shape = manifest["shared"][name][1]
+        if manifest["shared"][name] != manifest["tensors"][name] or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"{name} has masks of another shape than the backbone")
+    claimed = len(manifest["tasks"]) * sum(prod(manifest["shared"][name][1]) for name in manifest["blocks"])
+    if claimed > ALWAYS + MASKS_PER_BYTE * nbytes:
+        raise ValueError(f"it claims masks of {claimed} bits in {nbytes} bytes")
 
 
 @contextmanager
@@ -267,7 +297,7 @@ def _threads_of(tasks: Mapping[str, Learned]) -> Iterator[None]:
     before = torch.get_num_threads()
     try:
         if len(counts) == 1:
-            torch.set_num_threads(int(counts.pop() or before))
+            torch.set_num_threads(min(int(counts.pop() or before), MOST_THREADS))
         yield
     finally:
         torch.set_num_threads(before)
@@ -284,7 +314,8 @@ def _explained(path: Path) -> Iterator[None]:
         SafetensorError, ForgetfreeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
         RuntimeError, MemoryError, AssertionError, zlib.error,
     ) as error:  # fmt: skip
-        raise ArchiveError(f"{path} is damaged, or not an archive of forgetfree: {error}.") from error
+        reason = f"{error} is unknown or missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise ArchiveError(f"{path} is damaged, or not an archive of forgetfree: {reason.rstrip('.')}.") from error
 
 
 def _revived(
@@ -294,6 +325,7 @@ def _revived(
     with _explained(path):
         module = backbone if backbone is not None else _built(manifest, path)
         _check_backbone(module, manifest, path)
+        module = _frozen_as(module, manifest["frozen"])
         factory = heads or HEADS.get(manifest["arguments"]["heads"])
         if factory is None:
             raise ArchiveError(
@@ -301,6 +333,7 @@ def _revived(
                 "load(path, heads=…)."
             )
         stored = _stored(archive, module)
+        _check_tensors(stored, manifest)
         method: Any = METHODS[manifest["method"]]
         return method.revived(module, stored, heads=factory, recipe=recipe or _recipe(manifest["arguments"]["recipe"]))
 
@@ -369,6 +402,31 @@ def _check_backbone(module: nn.Module, manifest: Mapping[str, Any], path: Path) 
         raise ArchiveError(f"{path} is of another backbone: {'; '.join(wrong[:3])}{more}.")
 
 
+def _check_tensors(stored: Stored, manifest: Mapping[str, Any]) -> None:
+    """Refuse tensors that would not fit where they belong; of another shape than the backbone's are only buffers."""
+    fixed, start = stored.training.get("fixed", {}), stored.training.get("start", {})
+    buffers = {name for name, _ in stored.module.named_buffers()}
+    for tree in (fixed, start, *(ticket.own for ticket in stored.memory.tickets.values())):
+        wrong = [name for name in tree if name not in buffers and _form(tree[name]) != manifest["tensors"][name]]
+        if wrong:
+            raise ValueError(f"{wrong[0]} is stored in another shape or type than the backbone has")
+    if stored.memory.used and {*fixed, *start, *stored.memory.shared} != set(manifest["tensors"]):
+        raise ValueError("some tensors of the backbone are not there")
+    for name, known in stored.learned.items() if stored.arguments["heads"] in HEADS else ():
+        size = sum(value.numel() for value in stored.memory.heads[name].values())
+        if not known.outputs * (known.features or 1) <= size:
+            raise ValueError(f"the head of task {name!r} has {size} values, too few for its width")
+
+
+def _frozen_as(module: nn.Module, frozen: list[str]) -> nn.Module:
+    """The same module, asking for gradients where the stored one did."""
+
+    def tensor_for(name: str, old: Tensor) -> Tensor:
+        return nn.Parameter(old.detach(), name not in frozen) if isinstance(old, nn.Parameter) else old
+
+    return copy_module(module, tensor_for)
+
+
 def _recipe(described: Mapping[str, Any]) -> Recipe:
     """The recipe again; one with functions in it can be read but not learned by."""
     settings, lost = dict(described), []
@@ -385,7 +443,7 @@ def _recipe(described: Mapping[str, Any]) -> Recipe:
             "load(path, recipe=…)."
         )
 
-    return Recipe(**settings, optimizer=missing)
+    return Recipe(**{**settings, "optimizer": missing})
 
 
 def _inspected(path: Path, archive: _Archive) -> Inspection:

@@ -8,6 +8,7 @@ and type are those of that day; elsewhere the same tensors may add up in another
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,13 @@ from torch import Tensor, nn
 
 from forgetfree.chance import counted
 from forgetfree.contracts import Certificate, Inputs, Learned
+from forgetfree.errors import InputError
 from forgetfree.files import digest_of
 from forgetfree.modules import named_tensors
 
 ROWS = 4
+LARGEST_PROBE = 1 << 26
+"""A task whose samples hold more values is certified by its tensors only."""
 TOLERANCE = 1e-4
 """The largest difference, relative to the largest answer, under other circumstances."""
 Predict = Callable[[Inputs, str], Tensor]
@@ -43,7 +47,9 @@ def certify(learned: Learned, ranges: Any, seed: int, parts: Mapping[str, nn.Mod
     """Look at a task as it is now: `parts` are its backbone and head, `predict` asks it."""
     try:
         answers = predict(_probe(learned.inputs, ranges, seed), learned.name).detach().cpu().clone()
-    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):  # a module may want more of its inputs
+    except (
+        RuntimeError, ValueError, LookupError, TypeError, ArithmeticError, AssertionError,
+    ):  # a module may want more of its inputs  # fmt: skip
         answers = None
     return Certificate(tensors_digest(parts), seed, ranges, answers, fingerprint(parts))
 
@@ -89,9 +95,10 @@ def difference(one: Tensor, other: Tensor) -> float:
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return float("inf")
     one, other = one.double(), other.double()
-    if bool((one.isnan() != other.isnan()).any()):
+    numbers = one.isfinite() & other.isfinite()
+    if not torch.equal(one[~numbers].nan_to_num(0.5), other[~numbers].nan_to_num(0.5)):
         return float("inf")
-    apart, largest = (one - other).nan_to_num().abs(), other.nan_to_num().abs()
+    apart, largest = (one - other)[numbers].abs(), other[numbers].abs()
     return float(apart.max() / largest.max().clamp_min(1e-30)) if apart.numel() else 0.0
 
 
@@ -119,7 +126,9 @@ def _probe(signature: Any, ranges: Any, seed: int) -> Inputs:
 
 def _drawn(signature: tuple[tuple[int, ...], str], range_: tuple[int, int] | None, seed: int, name: str) -> Tensor:
     shape, kind = (ROWS, *signature[0]), getattr(torch, signature[1])
-    uniform = counted(int(np.prod(shape)), seed, "probe", name).reshape(shape)
+    if prod(shape) > LARGEST_PROBE:
+        raise InputError(f"a probe of shape {shape} is too large.")
+    uniform = counted(prod(shape), seed, "probe", name).reshape(shape)
     if range_ is None:
         return torch.from_numpy(2 * uniform - 1).to(kind)
     low, high = range_

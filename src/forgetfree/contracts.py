@@ -109,7 +109,7 @@ class Learned:
     classes: tuple[int | str, ...]
     outputs: int
     position: int
-    """How many tasks had been learned before it: part of the seed of all its random streams."""
+    """Its place in the order of learning: part of the seed of all its random streams."""
     inputs: Any
     """Shape (without the batch) and dtype of its inputs."""
     threads: int

@@ -89,6 +89,11 @@ class Lessons:
     def tasks(self) -> Mapping[str, Learned]:
         return MappingProxyType(dict(self.learned))
 
+    @property
+    def position(self) -> int:
+        """Of the next task: after all that are learned, also where some between them were removed."""
+        return 1 + max((known.position for known in self.learned.values()), default=-1)
+
     @contextmanager
     def turn(self, task: Task) -> Iterator[None]:
         """Wait until no other task is being learned; refuse a task that cannot be; borrow the random state."""
@@ -116,7 +121,7 @@ class Lessons:
         `holders` are the objects `keep` writes to: all of them change or, on an error, none. `settings` tell one
         learning from another, so that a checkpoint goes on only where it began.
         """
-        place, position = self._place(), len(self.learned)
+        place, position = self._place(), self.position
         sample = place.admit(first_batch(task, 2, self.recipe.loader).inputs)
         seen = signature(sample)
         head = self._new_head(task, parts, features, sample)
@@ -159,7 +164,7 @@ class Lessons:
             session,
             self.recipe,
             seed=self.seed,
-            position=len(self.learned),
+            position=self.position,
             device=self._place().device,
             loss=loss,
             around_step=around_step,
@@ -175,7 +180,7 @@ class Lessons:
             task.name,
             task.classes,
             task.width,
-            position=len(self.learned),
+            position=self.position,
             inputs=seen,
             threads=torch.get_num_threads(),
             selection=selection,
@@ -299,7 +304,7 @@ class Lessons:
                 )
         for part in parts.values():
             part.train(True)
-        reseed(self._place().device, self.seed, len(self.learned), "head")
+        reseed(self._place().device, self.seed, self.position, "head")
         return self.heads.new(task, seen[-1])
 
     def _ask(self, name: str, inputs: Inputs) -> Tensor:

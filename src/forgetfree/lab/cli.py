@@ -1,8 +1,8 @@
 """The command line: words in, calls to the laboratory, tables out. No logic lives here."""
 
-import importlib
 import json
 import logging
+import pkgutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -395,11 +395,10 @@ def _backbone(place: str | None) -> Any:
     """What the function at `package.module:name` gives; imported because the user said so, never because a file did."""
     if place is None:
         return None
-    module, _, name = place.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, TypeError) as error:
+        return pkgutil.resolve_name(place)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"--backbone {place}: {error}. It names a function, as in package.module:make.") from error
 
 

@@ -56,7 +56,7 @@ class SingleTask:
         """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
         with self._lessons.turn(task):
             fresh = clone(self.backbone)
-            reseed(self._place().device, self._lessons.seed, len(self.tasks), "fresh network")
+            reseed(self._place().device, self._lessons.seed, self._lessons.position, "fresh network")
             reset(fresh)
 
             def features(inputs: Inputs) -> Any:
