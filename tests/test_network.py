@@ -800,3 +800,14 @@ def test_a_full_network_learns_the_same_bits_as_one_with_a_weight_to_spare(monke
     used_up = answers()
     monkeypatch.setattr(network, "_to_move", lambda value, used: Shared(nn.Parameter(value.clone()), value, used))
     assert torch.equal(answers(), used_up)
+
+
+def test_a_compiled_backbone_can_be_wrapped_and_its_tasks_keep_their_bits() -> None:
+    learner, inputs = learner_of(torch.compile(small(), backend="aot_eager")), task().train[0]
+    learner.learn(task("first"))
+    before = learner.predict(inputs, "first")
+    learner.learn(task("second", seed=1))
+    assert torch.equal(learner.predict(inputs, "first"), before)
+    assert not torch.equal(learner.predict(inputs, "second"), before)
+    plain = learner.parts("first")["backbone"]._orig_mod
+    torch.testing.assert_close(learner.parts("first")["head"](plain(inputs)), before)

@@ -209,7 +209,17 @@ def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded:
     }
     sections["manifest"] = zlib.compress(json.dumps(flatten(manifest, {}), separators=(",", ":")).encode(), 9)
     tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in sections.items()}
-    return bytes(save_tensors(tensors, {"kind": KIND, "format": str(FORMAT), "digest": _digest_of_all(sections)}))
+    header = {"kind": KIND, "format": str(FORMAT), "digest": _digest_of_all(sections)}
+    return _in_order(bytes(save_tensors(tensors, header)))
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same file with its header sorted: safetensors leaves the order to chance, and equal learners are equal."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    ordered = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **dict(sorted(header.items()))}
+    text = json.dumps(ordered, separators=(",", ":")).encode().ljust(length)
+    return content[:8] + text + content[8 + length :]
 
 
 @dataclass(frozen=True)

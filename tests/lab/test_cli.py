@@ -1,14 +1,20 @@
 """The command line as a user holds it: help with examples, clear errors, tables, files."""
 
 import json
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 from typer.testing import CliRunner
 
+import forgetfree as ff
 from forgetfree.lab import cli
 
 COMMANDS = [
-    *([word] for word in ("demo", "list", "show", "run", "resume", "report")),
+    *([word] for word in ("demo", "list", "show", "run", "resume", "report", "inspect", "verify", "remove", "export")),
     *(["data", word] for word in ("list", "fetch", "check")),
 ]
 
@@ -170,3 +176,75 @@ def test_the_demo_explains_itself_and_counts_compared_answers(call, tmp_path, mo
     for word in ("WSN (forgetfree)", "fine-tuning", "single task", "multitask", "room (CAP)", "0 exactly"):
         assert word in text
     assert "answers were compared bit for bit with those given right after learning, and 0 differ." in text
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The archive of a small run."""
+    out = tmp_path_factory.mktemp("runs")
+    words = ["run", "til/digits_split", "--method", "wsn", "--scale", "smoke", "--out", str(out)]
+    assert CliRunner().invoke(cli.app, words).exit_code == 0
+    return next(out.rglob("memory.ticket"))
+
+
+@pytest.fixture
+def archive(ran, tmp_path):
+    return Path(shutil.copy(ran, tmp_path / "memory.ticket"))
+
+
+def test_a_run_leaves_an_archive_that_can_be_inspected_and_verified(call, archive):
+    found = json.loads(call("inspect", archive, "--json"))
+    assert found["method"] == "wsn"
+    assert found["nbytes"] == archive.stat().st_size
+    assert [task["weights"] == task["new"] + task["reused"] for task in found["tasks"]] == [True] * len(found["tasks"])
+    shown = call("inspect", archive)
+    assert all(task["name"] in shown for task in found["tasks"])
+    verified = json.loads(call("verify", archive, "--json"))
+    assert verified["ok"]
+    assert {task["rule"] for task in verified["tasks"]} == {"bit for bit"}
+    assert "bit for bit" in call("verify", archive)
+
+
+def test_verify_says_no_with_exit_code_1(call, archive):
+    content = bytearray(archive.read_bytes())
+    content[-9] ^= 1
+    archive.write_bytes(content)
+    assert "does not match its digest" in call("verify", archive, code=1)
+    assert "cannot read" in call("verify", archive.parent / "nowhere.ticket", code=1)
+
+
+def test_a_task_can_be_removed_from_an_archive(call, archive, tmp_path):
+    before = json.loads(call("inspect", archive, "--json"))
+    gone, *others = [task["name"] for task in before["tasks"]]
+    call("remove", archive, "--task", gone, "--to", tmp_path / "less.ticket")
+    after = json.loads(call("inspect", tmp_path / "less.ticket", "--json"))
+    assert [task["name"] for task in after["tasks"]] == others
+    assert after["nbytes"] < before["nbytes"]
+    assert archive.stat().st_size == before["nbytes"], "without --to it would have been replaced, with it not"
+    call("verify", tmp_path / "less.ticket")
+    assert "no task 'nobody'" in call("remove", archive, "--task", "nobody", code=2)
+    call("remove", archive, "--task", gone)
+    assert archive.read_bytes() == (tmp_path / "less.ticket").read_bytes()
+
+
+def test_a_task_can_be_exported(call, archive, tmp_path):
+    name = json.loads(call("inspect", archive, "--json"))["tasks"][0]["name"]
+    said = call("export", archive, "--task", name, "--to", tmp_path / "model.pt2")
+    assert f"{(tmp_path / 'model.pt2').stat().st_size:,} bytes" in said
+    assert ".onnx" in call("export", archive, "--task", name, "--to", tmp_path / "model.exe", code=2)
+
+
+def test_a_backbone_of_ones_own_is_named_by_its_place(call, tmp_path, monkeypatch):
+    (tmp_path / "nets_of_mine.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Linear(4, 6), nn.ReLU())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    learner = ff.WSN(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), capacity=0.5, recipe=ff.Recipe(epochs=1))
+    learner.learn(ff.Task("mine", (0, 1), (torch.randn(8, 4), torch.arange(8) % 2)))
+    ff.save(learner, "mine.ticket")
+    assert "load(path, backbone)" in call("verify", "mine.ticket", code=1)
+    call("verify", "mine.ticket", "--backbone", "nets_of_mine:make")
+    assert "package.module:make" in call(
+        "remove", "mine.ticket", "--task", "mine", "--backbone", "nowhere:make", code=2
+    )

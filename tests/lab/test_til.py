@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import forgetfree as ff
+from forgetfree.lab.backbones import mlp
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.protocols import til
 
@@ -79,3 +80,24 @@ def test_accuracy_is_that_of_the_test_set(benchmark_):
     assert record.accuracy[2][0] == pytest.approx(float(right), abs=2e-3)
     assert record.acc > 0.7
     assert torch.tensor(record.footprints[-1]["density"]) > 0.5
+
+
+@pytest.mark.parametrize("method", ["wsn", "finetune", "single_task", "multitask"])
+def test_the_last_row_is_measured_from_the_archive(benchmark_, tmp_path, method):
+    extra = {"capacity": 0.5} if method == "wsn" else {}
+    learner = ff.METHODS[method](mlp(inputs=64, hidden=(30,)), recipe=RECIPE, **extra)
+    record = til.run(learner, benchmark_, dense=1920, archive=tmp_path / "memory.ticket")
+    assert record.archive["bytes"] == (tmp_path / "memory.ticket").stat().st_size
+    assert record.archive["verified"]
+    assert record.archive["different"] == 0
+    assert record.archive["compared"] == (
+        3 * len(benchmark_.tests["digits_permuted 1"].labels) if learner.forget_free else 0
+    )
+    cost = record.footprints[-1]
+    assert cost["written"] == record.archive["bytes"] / (4 * 1920)
+    assert cost["written"] - cost["written_without_heads"] == pytest.approx(
+        record.archive["sections"]["heads"] / (4 * 1920)
+    )
+    again = ff.load(tmp_path / "memory.ticket")
+    for value, (name, exam) in zip(record.accuracy[-1], benchmark_.tests.items(), strict=True):
+        assert value == float((again.predict(exam.inputs, name).argmax(1) == exam.labels).double().mean())
