@@ -1,5 +1,6 @@
 """The numbers in docs/results.md are those of the stored runs, and nothing else."""
 
+import json
 import re
 from pathlib import Path
 
@@ -32,3 +33,31 @@ def test_stored_runs_forgot_nothing_where_the_method_says_so():
             assert record.compared > 0
             assert record.different == 0
             assert record.bwt == 0
+
+
+def test_the_tables_of_codes_are_what_was_measured():
+    sizes, speeds = (table["rows"] for table in json.loads((ROOT / "results/codes-permuted_mnist.json").read_text()))
+    shown = {
+        name: re.findall(r"^\| (\d.*) \|$", table, re.MULTILINE)
+        for name, table in re.findall(r"<!-- codes: (\w+) -->\n\n((?:\|.*\n)+)", PAGE.read_text())
+    }
+    assert [len(lines) for lines in shown.values()] == [6, 6, 6]
+    capacity = [key for key in sizes[0] if key.startswith("CAP") or key == "capacity"]
+    expected = {
+        "sizes": [[f"{row[key]}" for key in row if key not in capacity[1:]] for row in sizes],
+        "capacity": [[f"{row[key]:g}" if key != "capacity" else row[key] for key in capacity] for row in sizes],
+        "speed": [[_rounded(value) for value in row.values()] for row in speeds],
+    }
+    assert {name: [line.split(" | ") for line in lines] for name, lines in shown.items()} == expected
+
+
+def test_the_codes_keep_what_the_page_says_of_them():
+    sizes = json.loads((ROOT / "results/codes-permuted_mnist.json").read_text())[0]["rows"]
+    for row in sizes:
+        assert row["context"] <= 0.95 * row["ans"]
+        assert row["ans"] <= 1.013 * row["bound"]
+        assert row["huffman"] <= 1.02 * row["bound"] or row["capacity"] in ("3%", "5%", "10%")
+
+
+def _rounded(value):
+    return value if isinstance(value, str) else f"{value:.0f}" if value >= 10 else f"{value:.1f}"

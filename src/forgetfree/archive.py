@@ -173,10 +173,14 @@ def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded:
     if dtype is not None:  # counters and indices stay whole
         kind = getattr(torch, dtype)
         shared = {name: value.to(kind) if value.is_floating_point() else value for name, value in shared.items()}
-    masks = {name: np.stack([t.mask(name).numpy() for t in memory.tickets.values()]) for name in _masked(memory)}
-    blocks = {name: CODECS[codec].encode(mask, _magnitudes(shared[name]).numpy()) for name, mask in masks.items()}
+    weights, blocks, bits = dict(shared), {}, 0
+    for name in memory.used if memory.tickets else ():  # layer by layer: all masks at once would be large
+        masks = [ticket.mask(name).numpy() for ticket in memory.tickets.values()]
+        blocks[name] = CODECS[codec].encode(masks, _magnitudes(shared[name]).numpy())
+        weights[name] = shared[name].reshape(-1)[torch.from_numpy(first_use(masks))]
+        bits += len(masks) * shared[name].numel()
     trees: dict[str, Any] = {
-        "weights": {name: _used_values(value, masks.get(name), memory) for name, value in shared.items()},
+        "weights": weights,
         "own": {name: dict(ticket.own) for name, ticket in memory.tickets.items()},
         "heads": {name: dict(head) for name, head in memory.heads.items()},
         "answers": {name: known.certificate.answers for name, known in stored.learned.items() if known.certificate},
@@ -187,7 +191,7 @@ def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded:
     shelved = {name: _shelve(tree) for name, tree in trees.items()}
     sections = {name: content for name, (content, _) in shelved.items()}
     sections["masks"] = b"".join(block for layer in blocks.values() for block in layer)
-    missing = sum(mask.size for mask in masks.values()) // MASKS_PER_BYTE - sum(map(len, sections.values()))
+    missing = bits // MASKS_PER_BYTE - sum(map(len, sections.values()))
     if missing > 0:
         sections["padding"] = bytes(missing)
     manifest = {
@@ -488,17 +492,6 @@ def _inspected(path: Path, archive: _Archive) -> Inspection:
         {name: (int(masks[name].any(0).sum()) if name in masks else size, size) for name, size in shared.items()},
         tuple(tasks),
     )
-
-
-def _masked(memory: Memory) -> list[str]:
-    return [name for name in memory.used if memory.tickets]
-
-
-def _used_values(value: Tensor, masks: Any, memory: Memory) -> Tensor:
-    """Of a masked tensor the used values in order of first use, of another all."""
-    if masks is not None:
-        return value.reshape(-1)[torch.from_numpy(first_use(masks))]
-    return value
 
 
 def _magnitudes(values: Tensor) -> Tensor:

@@ -21,6 +21,8 @@ from forgetfree.errors import FileError
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, or leave it as it was: temporary file, fsync, rename."""
+    if not path.name:
+        raise FileError(f"cannot write {str(path)!r}: it names no file.")
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from forgetfree.contracts import Inputs, Learned, Loss, Memory, Stored, Task
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.heads import HEADS, HeadFactory, TaskHeads, Whole, linear_head
 from forgetfree.modules import copy_module, freeze, with_tensors
-from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit
+from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit, full_name
 
 log = logging.getLogger("forgetfree")
 
@@ -94,6 +94,10 @@ class Lessons:
         """Of the next task: after all that are learned, also where some between them were removed."""
         return 1 + max((known.position for known in self.learned.values()), default=-1)
 
+    def still(self) -> AbstractContextManager[Any]:
+        """Nothing is kept or removed by others meanwhile; what is read belongs together."""
+        return self._turn.still
+
     @contextmanager
     def turn(self, task: Task) -> Iterator[None]:
         """Wait until no other task is being learned; refuse a task that cannot be; borrow the random state."""
@@ -134,7 +138,7 @@ class Lessons:
                 return cast(Tensor, head(features(admitted)))
 
         def keep_all(selection: str, fitted: Fitted | None) -> None:
-            with torch.no_grad(), all_or_nothing(self, self.heads, *holders):
+            with self.still(), torch.no_grad(), all_or_nothing(self, self.heads, *holders):
                 keep()
                 self.heads.keep(task.name, head)
                 self.optimizer = fitted.optimizer if fitted else {}
@@ -219,7 +223,7 @@ class Lessons:
         """Forget all that is known of a task but its weights, which the method removes inside; all of it or nothing."""
         with self._turn.taken_for(f"removal of {name}", wait=False):
             self._refuse_unknown([name])
-            with torch.no_grad(), all_or_nothing(self, self.heads, *holders):
+            with self.still(), torch.no_grad(), all_or_nothing(self, self.heads, *holders):
                 yield
                 self.learned = {other: known for other, known in self.learned.items() if other != name}
                 self.heads.remove(name)
@@ -238,7 +242,7 @@ class Lessons:
         """All of a learner; `arguments` and `training` are the method's own."""
         factory = self.heads.factory or linear_head
         known = [name for name, made in HEADS.items() if made is factory]
-        heads = known[0] if known else getattr(factory, "__qualname__", type(factory).__qualname__)
+        heads = known[0] if known else full_name(factory)
         common = {"recipe": self.recipe.described(), "heads": heads, "seed": self.seed}
         state: dict[str, Any] = {"optimizer": dict(self.optimizer)} if resumable else {}
         return Stored(

@@ -172,6 +172,8 @@ class SharedNetwork:
     ) -> None:  # fmt: skip
         """Become a network that was stored."""
         self._start, self.fixed = dict(start), dict(fixed)
+        values = {**start, **fixed}
+        self._template = copy_module(self._template, lambda name, old: values[name].clone() if name in values else old)
         self.kept = Kept(dict(weights), _used(tickets, weights), dict(tickets))
 
     def remove(self, name: str, fresh: Callable[[str], Tensor]) -> dict[str, Tensor]:

@@ -246,6 +246,8 @@ class Turn:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner: tuple[int, str] | None = None
+        self.still = threading.RLock()
+        """Held for the moment in which a task is kept or removed, or everything is read."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Turn":
         return Turn()
@@ -689,11 +691,17 @@ def _circumstances() -> dict[str, Any]:
     return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
 
 
+def full_name(function: Any) -> str:
+    """Where a function lives; never a name of ours, as the bare word `adam` would be."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if callable(value):
-        return getattr(value, "__qualname__", type(value).__qualname__)
+        return full_name(value)
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__qualname__

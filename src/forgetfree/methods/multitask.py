@@ -54,6 +54,12 @@ class Multitask:
     ) -> None:
         """Collect one more task; it can be asked after `finish()`, which takes the time and the checkpoint."""
         check_data(task)
+        without_data = [name for name in self.tasks if name not in self._collected]
+        if without_data:
+            raise TaskError(
+                f"this learner came from an archive, without the data of {', '.join(without_data)}, and multitask "
+                "trains on all data at once: it can answer, not learn."
+            )
         if task.name in self._collected:
             raise TaskError(f"task {task.name!r} is collected already; collected tasks are {list(self._collected)}.")
         if not task.classifies:
@@ -94,6 +100,10 @@ class Multitask:
                 return answers
 
             def keep(selection: str, fitted: Fitted | None) -> None:
+                with lessons.still():
+                    keep_all(selection, fitted)
+
+            def keep_all(selection: str, fitted: Fitted | None) -> None:
                 self.backbone = clone(trained)
                 lessons.learned = {}  # all of them anew: finish() may be called again
                 for task, head in zip(tasks, heads, strict=True):
@@ -129,7 +139,7 @@ class Multitask:
     def remove(self, task: str) -> None:
         """Forget a task: its head goes. What it did to the shared weights stays in them."""
         with self._lessons.removing(task, self):
-            self._collected.pop(task, None)
+            self._collected = {name: other for name, other in self._collected.items() if name != task}
 
     def verify(self) -> list[Verified]:
         """Every task beside its certificate."""
@@ -144,7 +154,8 @@ class Multitask:
         return self._lessons.parts(task)
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+        with self._lessons.still():
+            return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Multitask":

@@ -103,7 +103,8 @@ class SingleTask:
         return self._lessons.parts(task)
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+        with self._lessons.still():
+            return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "SingleTask":

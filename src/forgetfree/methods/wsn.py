@@ -146,15 +146,16 @@ class WSN:
             "by": self.scores.by,
             "sparse_answers": self.sparse_answers,
         }
-        training = {
-            "start": dict(self.network.start),
-            "fixed": dict(self.network.fixed),
-            "removals": self._removals,
-            **({"scores": self.scores.state_dict()} if resumable else {"quantiles": self.scores.quantiles()}),
-        }
-        return self._lessons.stored(
-            self.network.module, self.memory(), resumable=resumable, arguments=arguments, training=training
-        )
+        with self._lessons.still():
+            training = {
+                "start": dict(self.network.start),
+                "fixed": dict(self.network.fixed),
+                "removals": self._removals,
+                **({"scores": self.scores.state_dict()} if resumable else {"quantiles": self.scores.quantiles()}),
+            }
+            return self._lessons.stored(
+                self.network.module, self.memory(), resumable=resumable, arguments=arguments, training=training
+            )
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "WSN":
@@ -163,9 +164,9 @@ class WSN:
         learner = cls(backbone, masked=lambda name, *_: name in memory.shared, **{**stored.arguments, **others})
         weights = dict(memory.shared)
         if not stored.resumable:
-            for name, value in weights.items():
-                fresh = _fresh(weights, learner.seed, "free", name).to(value)
-                weights[name] = value.where(memory.used[name].unpack(), fresh)
+            for name, used in memory.used.items():
+                fresh = _fresh(weights, learner.seed, "free", name).to(weights[name])
+                weights[name] = weights[name].where(used.unpack(), fresh)
         learner.network.restore(weights, memory.tickets, training["start"], training["fixed"])
         learner._removals = training["removals"]
         by = learner.scores.by
