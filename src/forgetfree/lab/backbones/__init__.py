@@ -1,7 +1,19 @@
 """BACKBONES: plain modules from inputs to features, name → function of their sizes."""
 
-from forgetfree.lab.backbones.mlp import mlp
+from collections.abc import Callable
 
-BACKBONES = {
+from torch import nn
+
+from forgetfree.lab.backbones.alexnet import alexnet
+from forgetfree.lab.backbones.lenet import lenet
+from forgetfree.lab.backbones.mlp import mlp
+from forgetfree.lab.backbones.resnet import resnet18_reduced
+from forgetfree.lab.backbones.tinynet import tinynet
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
+    "lenet": lenet,
+    "alexnet": alexnet,
+    "resnet18_reduced": resnet18_reduced,
+    "tinynet": tinynet,
 }
