@@ -104,10 +104,13 @@ def take_turns(rivals: Mapping[str, Call | Rival], effort: Effort, *, clock: Clo
     return Rounds(seconds)
 
 
+WARM_UP = 4
+
+
 def _calls(rival: Rival, clock: Clock) -> int:
-    """How many calls make a turn; the calls to find out are the warm-up."""
-    rival.turn(1, clock)  # the first one may load libraries and compile
-    return max(1, round(SHORTEST_TURN / max(rival.turn(1, clock), 1e-7)))
+    """How many calls make a turn; the calls to find out are the warm-up: the first ones load libraries and compile."""
+    fastest = min(rival.turn(1, clock) for _ in range(WARM_UP))
+    return max(1, round(SHORTEST_TURN / max(fastest, 1e-7)))
 
 
 def _enough(rounds: int, seconds: float, effort: Effort) -> bool:

@@ -1,6 +1,6 @@
 """The tour: wrap a module, learn three tasks, answer, save, verify, remove one, hand one on. Takes a few seconds.
 
-    python examples/three_tasks.py
+python examples/three_tasks.py
 """
 
 import tempfile

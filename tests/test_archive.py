@@ -33,6 +33,7 @@ from forgetfree import archive, certificate, lessons
 from forgetfree.codec import CODECS
 from forgetfree.files import flatten, unflatten
 from forgetfree.lab.backbones import BACKBONES
+from forgetfree.masks import Scores, select
 from snapshots import FEATURES, assert_same, backbone, learner, pair, snapshot, task
 from zoo import ZOO, Entry
 
@@ -180,6 +181,23 @@ def test_scores_come_back_as_spread_as_they_were(tmp_path: Path) -> None:
     for name, before in made.scores.quantiles().items():
         after = loaded.scores.quantiles()[name]
         assert torch.allclose(after, before, rtol=0.05, atol=0.05 * float(before.max()))
+
+
+@pytest.mark.parametrize("by", ["magnitude", "value"])
+def test_scores_that_are_all_alike_still_select_the_last_ticket_and_then_what_is_used_most(by: Any) -> None:
+    chance = torch.Generator().manual_seed(0)
+    mask = torch.rand(20, 20, generator=chance) < 0.3
+    uses = torch.randint(5, (20, 20), generator=chance, dtype=torch.int32) + mask
+    alike, spread = torch.full((65,), 0.5), torch.linspace(0, 1, 65)
+    for quantiles in (alike, spread):
+        scores = Scores.after({"layer": mask}, {"layer": uses}, {"layer": quantiles}, seed=0, by=by)
+        values = scores.state_dict()["layer"]
+        chosen = select(values.abs() if by == "magnitude" else values, int(mask.sum()))
+        assert torch.equal(chosen, mask)
+    ranks = values.abs() if by == "magnitude" else values
+    for more in range(1, 5):
+        assert ranks[~mask & (uses == more)].min() >= ranks[~mask & (uses == more - 1)].max()
+    assert bool((values < 0).any()) is (by == "magnitude")
 
 
 def classification(entry: Entry, name: str, seed: int) -> ff.Task:
@@ -653,12 +671,11 @@ def outcome_of_sections(content: bytes) -> Any:
 
 @pytest.fixture
 def bounded() -> Iterator[None]:
-    """Fails a test that takes much memory or minutes."""
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    """Fails a test that takes much memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert taken < 1 << 20, f"it took {taken >> 10} MB"
-    assert time.monotonic() - started < 300
 
 
 def damage_all(numbers: range, path: Path) -> None:
@@ -778,13 +795,13 @@ def larger(shape: list[int]) -> Callable[[Any, Any], tuple[Any, Any]]:
     return change
 
 
-def huge_backbone(manifest: Any, sections: Any) -> tuple[Any, Any]:
-    return put(manifest, ("backbone", "arguments", "hidden"), lambda _: (2**20, 2**20)), sections
+def larger_backbone(width: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+    return at("backbone", "arguments", "hidden", value=(width, width))
 
 
 def huge_throughout(manifest: Any, sections: Any) -> tuple[Any, Any]:
     """A network that would be huge, in all that is said of it."""
-    manifest, sections = huge_backbone(manifest, sections)
+    manifest, sections = larger_backbone(2**20)(manifest, sections)
     forms = {"1.weight": [2**20, 6], "1.bias": [2**20], "3.weight": [2**20, 2**20], "3.bias": [2**20]}
     for name, shape in forms.items():
         for place in ("tensors", "shared") if "weight" in name else ("tensors",):
@@ -803,8 +820,14 @@ def shifted(manifest: Any, sections: Any) -> tuple[Any, Any]:
     return manifest, sections
 
 
-def bomb(plain: bytes) -> Callable[[Any, Any], tuple[Any, Any]]:
-    return lambda manifest, sections: (zlib.compress(plain, 9), sections)
+def bomb(piece: bytes, times: int = 1) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """A manifest that is far larger than it looks; made in pieces, so that it is never whole here."""
+
+    def change(_: Any, sections: Any) -> tuple[Any, Any]:
+        packer = zlib.compressobj(9)
+        return b"".join([*(packer.compress(piece) for _ in range(times)), packer.flush()]), sections
+
+    return change
 
 
 def without(key: str) -> Callable[[Any, Any], tuple[Any, Any]]:
@@ -831,7 +854,10 @@ MADE_UP = {
     "a huge shape": larger([2**20, 2**20]),
     "a shape beyond all memory": larger([2**62, 2**62]),
     "a huge shape in one place only": at("shared", "1.weight", value=("float32", [2**20, 2**20])),
-    "a huge backbone": huge_backbone,
+    "a huge backbone": larger_backbone(2**20),
+    # what would be granted, unlike the above, and so must be refused before it is asked for
+    "a backbone of gigabytes": larger_backbone(20_000),
+    "a shape of gigabytes": larger([2**13, 2**13]),
     "a network that is huge throughout": huge_throughout,
     "a tensor beyond the end": at("shelves", "heads", "tensors", 0, value=("float32", [2**40])),
     "a tensor of negative size": at("shelves", "heads", "tensors", 0, value=("float32", [-1])),
@@ -839,8 +865,8 @@ MADE_UP = {
     "blocks that begin elsewhere": shifted,
     "a block of negative length": at("blocks", "1.weight", 0, value=-1),
     "too few blocks": at("blocks", "1.weight", value=[]),
-    "a bomb of blanks": bomb(b" " * (1 << 29)),
-    "a bomb of numbers": bomb(b"[" + b"0," * (1 << 27) + b"0]"),
+    "a bomb of blanks": bomb(b" " * (1 << 20), 1 << 8),
+    "a bomb of numbers": bomb(b"[" + b"0," * (1 << 19), 1 << 8),
     "deep brackets": bomb(b"[" * (1 << 20)),
     "deep dicts": bomb(b'{"list":[' * (1 << 17)),
     "no manifest but a number": bomb(b"7"),
@@ -868,12 +894,13 @@ MADE_UP = {
 def test_what_cannot_be_is_refused(
     change: Callable[[Any, Any], tuple[Any, Any]], tmp_path: Path, bounded: None
 ) -> None:
-    path, started = tmp_path / "file", time.monotonic()
+    path = tmp_path / "file"
     path.write_bytes(closed(*change(*opened(original("wsn", False)))))
+    started = time.process_time()
     for door in ("load", "verify"):
         assert isinstance(outcome(path, door), ff.ArchiveError)
     outcome(path, "inspect")
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize(
@@ -1089,7 +1116,10 @@ def main(folder: Path, kills: int) -> None:
     print("seed of the moments:", seed)
     path, learners = folder / "file", [named_learner("ab"), named_learner("abc")]
     right = {str(list(made.tasks)): made for made in learners}
-    ff.save(learners[0], path)
+    started = time.monotonic()
+    for made in learners:
+        ff.save(made, path)
+    duration = time.monotonic() - started
     found, wrong = set(), []
     for number in range(kills):
         child = os.fork()
@@ -1097,7 +1127,7 @@ def main(folder: Path, kills: int) -> None:
             while True:
                 for made in learners:
                     ff.save(made, path)
-        time.sleep(chance.uniform(0.001, 0.1))
+        time.sleep(chance.uniform(0, 4) * duration)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         loaded = ff.load(path)

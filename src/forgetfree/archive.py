@@ -133,6 +133,15 @@ def inspect(path: Path | str) -> Inspection:
         return _inspected(path, archive)
 
 
+def sizes(path: Path | str) -> dict[str, int]:
+    """Bytes of every part of an archive, and of the "file" as a whole; nothing is decoded."""
+    path = Path(path)
+    return {
+        **{name: len(content) for name, content in sorted(_read(path).sections.items())},
+        "file": path.stat().st_size,
+    }
+
+
 def verify(path: Path | str, backbone: nn.Module | None = None, *, heads: HeadFactory | None = None) -> Verification:
     """Read an archive and put every task beside its certificate."""
     path = Path(path)

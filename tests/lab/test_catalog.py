@@ -12,11 +12,16 @@ from forgetfree.methods import METHODS
 FOLDER = Path(forgetfree.__file__).parent / "lab" / "catalog"
 FILES = sorted(FOLDER.rglob("*.toml"))
 NAMES = [str(file.relative_to(FOLDER).with_suffix("")) for file in FILES]
-NEEDS_DATA = {"til/permuted_mnist": "mnist"}
+NEEDS_DATA = {
+    "til/cifar100_split": "cifar100",
+    "til/cifar100_superclass": "cifar100",
+    "til/omniglot_rotation": "omniglot",
+    "til/permuted_mnist": "mnist",
+}
 
 
 def test_the_walk_finds_what_the_catalog_lists():
-    assert len(NAMES) == 3
+    assert len(NAMES) == 6
     assert list(catalog()) == NAMES
 
 

@@ -143,7 +143,7 @@ def test_missing_data_names_files_places_and_the_command(call, tmp_path):
 def test_data_commands_tell_what_is_here(call, miniature_mnist):
     listed = json.loads(call("data", "list", "--json"))
     assert listed["sources"][0]["here"] == 4
-    assert json.loads(call("data", "check", "--json"))["mnist"]["train-labels-idx1-ubyte.gz"] == "ok"
+    assert json.loads(call("data", "check", "mnist", "--json"))["mnist"]["train-labels-idx1-ubyte.gz"] == "ok"
     (miniature_mnist / "mnist" / "train-labels-idx1-ubyte.gz").write_bytes(b"damaged")
     assert "wrong digest" in call("data", "check", "mnist", code=1)
     assert "complete" not in call("data", "fetch", "mnist", code=2)

@@ -2,12 +2,18 @@
 
 from collections.abc import Callable
 
+from forgetfree.lab.benchmarks.cifar100_split import cifar100_split
+from forgetfree.lab.benchmarks.cifar100_superclass import cifar100_superclass
 from forgetfree.lab.benchmarks.digits import digits_permuted, digits_split
+from forgetfree.lab.benchmarks.omniglot_rotation import omniglot_rotation
 from forgetfree.lab.benchmarks.permuted_mnist import permuted_mnist
 from forgetfree.lab.benchmarks.stream import Benchmark
 
 BENCHMARKS: dict[str, Callable[..., Benchmark]] = {
+    "cifar100_split": cifar100_split,
+    "cifar100_superclass": cifar100_superclass,
     "digits_permuted": digits_permuted,
     "digits_split": digits_split,
+    "omniglot_rotation": omniglot_rotation,
     "permuted_mnist": permuted_mnist,
 }

@@ -4,25 +4,31 @@ A data root holds one folder per source, with the files exactly as their authors
 
     ROOT/mnist/train-images-idx3-ubyte.gz
 
-A new data set is one row of SOURCES and one reader.
+A new data set is one row of SOURCES and one reader. What takes long to decode is decoded once, into the user's cache
+folder, and mapped into memory from there.
 """
 
 import gzip
 import hashlib
+import io
 import json
 import logging
 import math
 import os
+import tarfile
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from filelock import FileLock
+from numpy.typing import NDArray
 from torch import Tensor
 
 from forgetfree.errors import DataError, FileError, InputError
@@ -41,6 +47,10 @@ class Original:
     size: int
     rows: int
     """How many samples it holds."""
+    unpacked: Mapping[str, str] = field(default_factory=dict)
+    """What an archive holds, path → SHA-256: laid out in the same folder, it stands in for the archive."""
+    members: str = ""
+    """Digest of the names, sizes and CRC-32 of a zip's images: the same ones packed anew stand in for the archive."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,48 @@ SOURCES: dict[str, Source] = {
         },
         rows=lambda path: len(read_idx(path)),
     ),
+    "cifar100": Source(
+        title="CIFAR-100: 50 000 and 10 000 photographs of 100 classes in 20 superclasses, 32×32, colour",
+        homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
+        licence="none stated; cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        files={
+            "cifar-100-binary.tar.gz": Original(
+                "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+                168_513_733,
+                60_000,
+                unpacked={
+                    "cifar-100-binary/train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+                    "cifar-100-binary/test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+                },
+            )
+        },
+        rows=lambda path: sum(len(_cifar100_records(path, part)) for part in ("train", "test")),
+    ),
+    "omniglot": Source(
+        title="Omniglot: 1 623 handwritten characters of 50 alphabets, 20 drawings each, 105×105, black on white",
+        homepage="https://github.com/brendenlake/omniglot",
+        licence="MIT; copyright Brenden Lake",
+        mirrors=(
+            "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
+            "https://github.com/brendenlake/omniglot/raw/master/python/",
+        ),
+        files={
+            "images_background.zip": Original(
+                "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640",
+                9_464_212,
+                19_280,
+                members="976a485db5c9a8f1fef6bee96a66cc9327ef5588de9a6bfb18b846f53dc18f09",
+            ),
+            "images_evaluation.zip": Original(
+                "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee",
+                6_462_886,
+                13_180,
+                members="34c0ee36535f56810814ab60955da1eb7268f5046fbe5047b90f9cb1f8660092",
+            ),
+        },
+        rows=lambda path: len(_png_members(path)),
+    ),
 }
 
 
@@ -100,19 +152,24 @@ def locate(source: str, root: str | Path | None = None, *, subset: bool = False)
     """The files of a source by name, all there and all with the right digest, or a `DataError` that says what to do.
 
     A digest is computed once and remembered as long as size and time of the file stay. `subset` also takes readable
-    files with fewer samples than the original: numbers measured on them must say so.
+    files with fewer samples than the original: numbers measured on them must say so. Where an archive lies unpacked,
+    its path is that of the folder it unpacks to.
     """
     row, folder = _row(source), data_root(root) / source
-    missing = [name for name in row.files if not (folder / name).is_file()]
+    places = {name: _place(folder, name, original) for name, original in row.files.items()}
+    missing = [name for name, path in places.items() if not path.exists()]
     if missing:
         raise DataError(
             f"{source}: {len(missing)} of {len(row.files)} files are missing.\n{_looked_for(folder, missing)}\n"
             f"Download them: {_command('fetch', source, root)}\n{_by_hand(source, folder)}\n{_which_root()}"
         )
     for name, original in row.files.items():
-        path = folder / name
+        path = places[name]
+        if path.is_dir():
+            _check_unpacked(source, folder, original, root)
+            continue
         found = _remembered_digest(path)
-        if found == original.sha256:
+        if found == original.sha256 or _packed_anew(path, original):
             continue
         status = _status(row, name, path, found)
         if status.state != "subset":
@@ -126,7 +183,7 @@ def locate(source: str, root: str | Path | None = None, *, subset: bool = False)
                 f"{path} is a subset: {status.rows} of {original.rows} samples. What asked for it needs the whole.\n"
                 f"Replace it: {_command('fetch', source, root)}\n{_by_hand(source, folder)}"
             )
-    return {name: folder / name for name in row.files}
+    return places
 
 
 State = Literal["ok", "missing", "wrong digest", "subset"]
@@ -141,7 +198,7 @@ class FileStatus:
     state: State
     expected: str
     found: str | None
-    """SHA-256 of what is there."""
+    """SHA-256 of what is there; None where nothing is, and of an archive that lies unpacked."""
     rows: int | None
     """Samples in a subset."""
 
@@ -149,10 +206,16 @@ class FileStatus:
 def check(source: str, root: str | Path | None = None) -> list[FileStatus]:
     """The state of every file, each digest computed anew."""
     row, folder = _row(source), data_root(root) / source
-    return [
-        _status(row, name, folder / name, _digest(folder / name) if (folder / name).is_file() else None)
-        for name in row.files
-    ]
+    found = []
+    for name, original in row.files.items():
+        path = _place(folder, name, original)
+        if path.is_dir():
+            right = all(_digest(folder / part) == digest for part, digest in original.unpacked.items())
+            state: State = "ok" if right else "wrong digest"
+            found.append(FileStatus(name, path, state, original.sha256, None, None))
+        else:
+            found.append(_status(row, name, path, _digest(path) if path.is_file() else None))
+    return found
 
 
 def fetch(source: str, root: str | Path | None = None, progress: Progress | None = None) -> dict[str, Path]:
@@ -183,6 +246,198 @@ class Images(NamedTuple):
 def mnist(root: str | Path | None = None) -> Images:
     """MNIST in its original order."""
     return _idx_images(locate("mnist", root))
+
+
+class Cifar100(NamedTuple):
+    """Images [n, 3, 32, 32] as they are stored, uint8, mapped from the disk, and their labels [n]."""
+
+    train: Tensor
+    fine: Tensor
+    coarse: Tensor
+    test: Tensor
+    test_fine: Tensor
+    test_coarse: Tensor
+
+
+def cifar100(root: str | Path | None = None) -> Cifar100:
+    """CIFAR-100 in its original order; a record is a coarse label, a fine label, and red, green and blue planes."""
+    (path,) = locate("cifar100", root).values()
+    parts = []
+    for part in ("train", "test"):
+        if path.is_dir():
+            records = torch.from_numpy(_cifar100_records(path, part))
+        else:
+            key = _remembered_digest(path)
+            records = _decoded(f"cifar100-{part}", [key], lambda part=part: _cifar100_records(path, part))  # type: ignore[misc]
+        coarse, fine = records[:, 0].long(), records[:, 1].long()
+        if int(coarse.max()) > 19 or int(fine.max()) > 99:
+            raise DataError(f"{path}: {part}.bin has labels beyond 19 (coarse) or 99 (fine): not CIFAR-100.")
+        parts += [records[:, 2:].view(-1, 3, 32, 32), fine, coarse]
+    return Cifar100(*parts)
+
+
+class Omniglot(NamedTuple):
+    """Drawings [characters, drawings, 32, 32], uint8, mapped from the disk, and the names of the characters."""
+
+    drawings: Tensor
+    names: tuple[str, ...]
+
+
+def omniglot(root: str | Path | None = None) -> Omniglot:
+    """Both sets of Omniglot together, reduced to 32×32; black is 0, white 255.
+
+    Characters are in the order of their names (`Alphabet/character01`, by code point), drawings in that of their files.
+    """
+    files = list(locate("omniglot", root).values())
+    drawings: dict[str, list[tuple[Path, str]]] = {}
+    for path in files:
+        for member in sorted(_png_members(path)):
+            character = "/".join(member.split("/")[-3:-1])
+            drawings.setdefault(character, []).append((path, member))
+    uneven = {name: len(found) for name, found in drawings.items() if len(found) != _DRAWINGS}
+    if uneven:
+        name, count = next(iter(uneven.items()))
+        raise DataError(
+            f"{' and '.join(map(str, files))}: {len(uneven)} characters do not have {_DRAWINGS} drawings each; "
+            f"{name} has {count}."
+        )
+    names = tuple(sorted(drawings))
+
+    def decode() -> NDArray[np.uint8]:
+        archives = {path: zipfile.ZipFile(path) for path in files}
+        try:
+            return np.stack(
+                [_reduced([_member(archives[path], png) for path, png in drawings[name]]) for name in names]
+            )
+        finally:
+            for archive in archives.values():
+                archive.close()
+
+    return Omniglot(_decoded("omniglot-32", [_remembered_digest(path) for path in files], decode), names)
+
+
+_DRAWINGS = 20  # of each character of Omniglot
+
+
+def read_png(content: bytes, where: str) -> NDArray[np.uint8]:
+    """The grey image in a PNG file, 1 or 8 bits a pixel and not interlaced, as 0..255; all that Omniglot needs."""
+    if content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
+        raise DataError(f"{where} is not a PNG file: it begins with {content[:8].hex(' ') or 'nothing'}.")
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    depth, colour, _, _, interlaced = content[24:29]
+    if depth not in (1, 8) or colour != 0 or interlaced:
+        raise DataError(f"{where}: depth {depth}, colour type {colour}; read are grey images of 1 or 8 bits.")
+    at, packed = 8, b""
+    while at + 8 <= len(content):
+        length, kind = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + 8]
+        packed += content[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
+        at += 12 + length
+    try:
+        raw = zlib.decompress(packed)
+    except zlib.error as error:
+        raise DataError(f"{where} is damaged: {error}") from error
+    stride = (width * depth + 7) // 8
+    if len(raw) != height * (stride + 1):
+        raise DataError(f"{where} is damaged: {len(raw)} bytes for {height} × {width} pixels.")
+    rows = np.frombuffer(raw, np.uint8).reshape(height, stride + 1)
+    pixels = _unfiltered(rows[:, 0], rows[:, 1:], where)
+    return np.unpackbits(pixels, axis=1, count=width) * np.uint8(255) if depth == 1 else pixels
+
+
+def _unfiltered(filters: NDArray[np.uint8], rows: NDArray[np.uint8], where: str) -> NDArray[np.uint8]:
+    """Rows of bytes from what a PNG holds: each the difference to a guess from the byte to the left and those above."""
+    lines = np.zeros((len(rows) + 1, rows.shape[1]), np.uint8)  # above the first row are zeros
+    for i, (kind, row) in enumerate(zip(filters.tolist(), rows, strict=True), 1):
+        if kind == 0:
+            lines[i] = row
+        elif kind == 1:
+            lines[i] = np.cumsum(row, dtype=np.uint8)
+        elif kind == 2:
+            lines[i] = row + lines[i - 1]
+        elif kind in (3, 4):
+            left = corner = 0
+            for j, (value, above) in enumerate(zip(row.tolist(), lines[i - 1].tolist(), strict=True)):
+                left = (value + ((left + above) // 2 if kind == 3 else _paeth(left, above, corner))) % 256
+                lines[i, j], corner = left, above
+        else:
+            raise DataError(f"{where} is damaged: there is no PNG filter {kind}.")
+    return lines[1:]
+
+
+def _paeth(left: int, above: int, corner: int) -> int:
+    guess = left + above - corner
+    return min((left, above, corner), key=lambda value: abs(guess - value))  # of equals the first
+
+
+def _reduced(images: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Images of one size as [n, 32, 32]: bilinear, each pixel the mean of those it covers."""
+    large = torch.from_numpy(np.stack(images)).float().unsqueeze(1)
+    small = torch.nn.functional.interpolate(large, (32, 32), mode="bilinear", antialias=True, align_corners=False)
+    reduced: NDArray[np.uint8] = small.squeeze(1).round().clamp(0, 255).to(torch.uint8).numpy()
+    return reduced
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> NDArray[np.uint8]:
+    try:
+        content = archive.read(name)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DataError(f"{archive.filename} is damaged at {name}: {error}") from error
+    return read_png(content, f"{archive.filename}: {name}")
+
+
+def _png_members(path: Path) -> dict[str, zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = {info.filename: info for info in archive.infolist()}
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+    return {
+        name: info
+        for name, info in found.items()
+        if name.endswith(".png") and name.count("/") >= 2 and not name.startswith("__MACOSX")
+    }
+
+
+def _cifar100_records(path: Path, part: str) -> NDArray[np.uint8]:
+    """The records [n, 3074] of train.bin or test.bin, in the folder or the archive at `path`."""
+    try:
+        if path.is_dir():
+            # copy on write: torch wants memory it may write to, and the file stays as it is
+            content: NDArray[np.uint8] = np.memmap(path / f"{part}.bin", np.uint8, mode="c")
+        else:
+            with tarfile.open(path) as archive:
+                member = archive.extractfile(f"cifar-100-binary/{part}.bin")
+                content = np.frombuffer(member.read() if member else b"", np.uint8)
+    except (tarfile.TarError, KeyError, ValueError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged: cannot read {part}.bin ({error}).") from error
+    except OSError as error:
+        raise DataError(f"cannot read {part}.bin of {path}: {error.strerror or error}.") from error
+    if not len(content) or len(content) % 3074:
+        raise DataError(f"{path}: {part}.bin has {len(content)} bytes, not a number of records of 3074.")
+    return content.reshape(-1, 3074)
+
+
+def _decoded(name: str, digests: list[str], decode: Callable[[], NDArray[np.uint8]]) -> Tensor:
+    """What `decode` gives, made once for files with these digests and then mapped from the user's cache folder."""
+    key = hashlib.blake2b(" ".join(digests).encode(), digest_size=8).hexdigest()
+    path = _cache() / ".decoded" / f"{name}-{key}.npy"
+    with suppress(OSError, ValueError):  # not there, or damaged: decode
+        return torch.from_numpy(np.load(path, mmap_mode="c"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            with suppress(OSError, ValueError):  # another process was faster
+                return torch.from_numpy(np.load(path, mmap_mode="c"))
+            buffer = io.BytesIO()
+            np.save(buffer, decode(), allow_pickle=False)
+            write_atomically(path, buffer.getvalue())
+            return torch.from_numpy(np.load(path, mmap_mode="c"))
+    except DataError:
+        raise
+    except OSError:  # no place to keep it: it is decoded again next time
+        return torch.from_numpy(np.array(decode()))
 
 
 def read_idx(path: Path) -> Tensor:
@@ -237,9 +492,47 @@ def _row(source: str) -> Source:
     return SOURCES[source]
 
 
+def _place(folder: Path, name: str, original: Original) -> Path:
+    """Where a file is: itself, or the folder it unpacks to if all that is needed of it lies there."""
+    if original.unpacked and not (folder / name).is_file():
+        parts = [folder / part for part in original.unpacked]
+        if all(part.is_file() for part in parts):
+            return parts[0].parent
+    return folder / name
+
+
+def _check_unpacked(source: str, folder: Path, original: Original, root: str | Path | None) -> None:
+    for part, digest in original.unpacked.items():
+        found = _remembered_digest(folder / part)
+        if found != digest:
+            raise DataError(
+                f"{folder / part} is not the original of {source}.\n  expected SHA-256 {digest}\n"
+                f"  found    SHA-256 {found}, {(folder / part).stat().st_size} bytes\n"
+                f"Get the archive: {_command('fetch', source, root)}\n{_by_hand(source, folder)}"
+            )
+
+
+def _packed_anew(path: Path, original: Original) -> bool:
+    """Whether a zip holds exactly what the original holds, however it was packed."""
+    if not original.members:
+        return False
+    with suppress(DataError):  # unreadable: not the same
+        return members_digest(path) == original.members
+    return False
+
+
+def members_digest(path: Path) -> str:
+    """SHA-256 of the sorted names, sizes and CRC-32 of a zip's images."""
+    members = _png_members(path).items()
+    text = "\n".join(f"{name} {info.file_size} {info.CRC:08x}" for name, info in sorted(members))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _status(row: Source, name: str, path: Path, found: str | None) -> FileStatus:
     original, rows = row.files[name], None
-    state: State = "ok" if found == original.sha256 else "missing" if found is None else "wrong digest"
+    state: State = "missing" if found is None else "ok" if found == original.sha256 else "wrong digest"
+    if state == "wrong digest" and _packed_anew(path, original):
+        state = "ok"
     if state == "wrong digest":
         with suppress(DataError):  # unreadable: no subset either
             rows = row.rows(path)

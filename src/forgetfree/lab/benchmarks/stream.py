@@ -6,7 +6,7 @@ ten permuted copies of MNIST would be two gigabytes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from forgetfree.contracts import Task
 from forgetfree.errors import InputError
 
 Notes = Mapping[str, str | int | float | bool]
+Part = Literal["train", "valid", "test"]
 
 
 @dataclass(frozen=True)
@@ -137,15 +138,45 @@ def from_views(
     notes: Notes | None = None,
 ) -> Benchmark:
     """One task per entry of `classes`; `view(t, images, labels)` is what task t sees of a part of the data."""
+    return from_parts(name, classes, lambda t, part: view(t, *getattr(splits, part)), notes=notes)
+
+
+def from_parts(
+    name: str,
+    classes: Sequence[tuple[int | str, ...]],
+    samples: Callable[[int, Part], tuple[Tensor, Tensor]],
+    *,
+    outputs: int | None = None,
+    notes: Notes | None = None,
+) -> Benchmark:
+    """One task per entry of `classes`; `samples(t, part)` makes its inputs and labels when they are asked for.
+
+    `outputs` asks for heads wider than the task.
+    """
     names = [f"{name} {t + 1}" for t in range(len(classes))]
 
     def task(t: int) -> Task:
-        return Task(names[t], classes[t], view(t, *splits.train), view(t, *splits.valid))
+        return Task(names[t], classes[t], samples(t, "train"), samples(t, "valid"), outputs=outputs)
 
     def test(t: int) -> Exam:
-        return Exam(*view(t, *splits.test))
+        return Exam(*samples(t, "test"))
 
     return Benchmark(name, TasksOnDemand(names, task), ExamsOnDemand(names, test), notes or {})
+
+
+def shuffled_parts(count: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Positions to learn and to validate among `count`: shuffled by scikit-learn, the first `fraction` validates."""
+    from sklearn.utils import shuffle  # half a second, and only needed here
+
+    order = torch.tensor(shuffle(range(count), random_state=seed))
+    held_out = int(fraction * count)
+    return order[held_out:], order[:held_out]
+
+
+def check_count(what: str, given: int | None, most: int | None = None) -> None:
+    """Refuse a number of tasks or of images that cannot be."""
+    if given is not None and (given < 1 or (most is not None and given > most)):
+        raise InputError(f"{what} is a whole number from 1{f' to {most}' if most else ''}; got {given}.")
 
 
 def random_permutations(count: int, size: int, seed: int) -> list[Tensor]:
