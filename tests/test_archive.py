@@ -567,6 +567,27 @@ def test_an_archive_saved_while_another_thread_keeps_a_task_is_whole(
     assert list(ff.load(path, backbone()).tasks) in (["a"], ["a", "b"])
 
 
+@pytest.mark.parametrize("dtype", [None, "float16"])
+@pytest.mark.parametrize("method", ["wsn", "finetune", "single_task"])
+def test_an_archive_holds_the_learner_of_one_moment(
+    method: str, dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another task is kept, and one removed, right after everything was read."""
+    made, read, path = taught(method, MLP), ff.METHODS[method].stored, tmp_path / "file"
+
+    def overtaken(*args: Any, **options: Any) -> Any:
+        stored = read(*args, **options)
+        made.learn(MLP.task("c", seed=2))
+        made.remove("a")
+        return stored
+
+    monkeypatch.setattr(ff.METHODS[method], "stored", overtaken)
+    ff.save(made, path, dtype=dtype)
+    assert list(made.tasks) == ["b", "c"]
+    assert ff.verify(path, MLP.build()).ok
+    assert list(ff.load(path, MLP.build()).tasks) == ["a", "b"]
+
+
 @cache
 def named_learner(names: str, method: str = "wsn") -> Any:
     """A learner whose archive needs no backbone."""

@@ -418,10 +418,10 @@ def test_hooks_are_kept_and_fire_while_learning_and_answering() -> None:
     calls: list[bool] = []
     backbone[0].register_forward_hook(lambda layer, given, answer: calls.append(layer.training))
     learner = learner_of(backbone)
-    learner.learn(task())  # a look at the features, then three batches
-    assert calls == [False, True, True, True]
-    learner.predict(BATCH, task="first")
+    learner.learn(task())  # a look at the features, three batches, and the probe of the certificate
     assert calls == [False, True, True, True, False]
+    learner.predict(BATCH, task="first")
+    assert calls == [False, True, True, True, False, False]
     assert len(backbone[0]._forward_hooks) == 1
 
 
@@ -435,7 +435,7 @@ def test_a_hook_of_an_outside_object_reports_to_that_object(way: str, kind: str)
     backbone.register_forward_pre_hook(recorder.before)
     learner = learner_of(backbone)
     learner.learn(entry.task("first"))
-    assert recorder.calls == ["before", "answering"] + 3 * ["before", "training"]
+    assert recorder.calls == ["before", "answering"] + 3 * ["before", "training"] + ["before", "answering"]
     for _ in range(3):
         recorder.calls.clear()
         learner.predict(entry.inputs(5), task="first")

@@ -163,17 +163,22 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
     if dtype is not None and resumable:
         raise InputError("rounded weights cannot go on to the same bits: leave out either dtype or resumable.")
     stored = learner.stored(resumable=resumable)
-    if not learner.forget_free:  # what a task was when it was learned is gone: it is certified as it is now
-        stored = replace(stored, learned=learner.certified())
+    factory = HEADS.get(stored.arguments["heads"]) or learner.heads.factory
+    if not learner.forget_free:  # what a task was when it was learned is gone: it is certified as it is stored
+        stored = replace(stored, learned=_certified(_packed(method, stored, None, codec, None), stored, factory))
     content = _packed(method, stored, dtype, codec, None)
     if dtype is None:
         return content
-    path = Path("the archive being written")
-    factory = HEADS.get(stored.arguments["heads"]) or learner.heads.factory
-    rounded = _revived(_parsed(content, path), path, stored.module, factory, None).certified()
-    exact = learner.certified()
-    apart = {name: _apart(rounded[name], exact[name]) for name in rounded}
+    rounded = _certified(content, stored, factory)
+    apart = {name: _apart(rounded[name], stored.learned[name]) for name in rounded}
     return _packed(method, replace(stored, learned=rounded), dtype, codec, {"dtype": dtype, "difference": apart})
+
+
+def _certified(content: bytes, stored: Stored, heads: HeadFactory | None) -> Mapping[str, Learned]:
+    """What was learned, certified by what was written: the learner itself may have gone on meanwhile."""
+    path = Path("the archive being written")
+    learned: Mapping[str, Learned] = _revived(_parsed(content, path), path, stored.module, heads, None).certified()
+    return learned
 
 
 def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded: Mapping[str, Any] | None) -> bytes:
