@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -322,3 +323,18 @@ def test_a_disk_that_is_full_for_real_is_told_in_words_and_nothing_is_lost(tmp_p
     assert "Nothing was written." in first
     assert "What was there before is untouched." in second
     assert last == "whole"
+
+
+def test_many_who_write_to_one_path_leave_one_whole_file(tmp_path: Path) -> None:
+    path, contents = tmp_path / "file", [bytes([number]) * (200_000 + number) for number in range(8)]
+    write_atomically(path, contents[0])
+
+    def write(content: bytes) -> None:
+        for _ in range(12):
+            write_atomically(path, content)
+            assert path.read_bytes() in contents
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(write, contents))
+    assert path.read_bytes() in contents
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

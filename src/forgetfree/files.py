@@ -7,8 +7,10 @@ file, its structure as JSON into that file's header, with a digest over both.
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError
@@ -18,6 +20,11 @@ from torch import Tensor
 
 from forgetfree.errors import FileError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, or leave it as it was: temporary file, fsync, rename."""
@@ -26,11 +33,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        with _alone(partial) as file:
+            file.truncate(0)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+            partial.replace(path)
         _sync_folder(path.parent)
     except BaseException as error:
         if partial.is_file():
@@ -110,6 +118,26 @@ def _digest(structure: str, tensors: dict[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+@contextmanager
+def _alone(partial: Path) -> Iterator[BinaryIO]:
+    """The temporary file, open to write; whoever else writes to the same path waits."""
+    while True:
+        with partial.open("ab") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(file, partial):
+                yield file
+                return
+        # the one before has renamed it meanwhile: this is the finished file, not to be written to
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _sync_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ from forgetfree.heads import HeadFactory, TaskHeads
 from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import clone, freeze, named_tensors, refuse, with_tensors
 from forgetfree.tickets import Ticket
-from forgetfree.training import Fitted, Progress, Recipe, Session, fit
+from forgetfree.training import Fitted, Progress, Recipe, Session, all_or_nothing, fit
 
 
 class Multitask:
@@ -100,7 +100,7 @@ class Multitask:
                 return answers
 
             def keep(selection: str, fitted: Fitted | None) -> None:
-                with lessons.still():
+                with lessons.still(), all_or_nothing(self, lessons, lessons.heads):
                     keep_all(selection, fitted)
 
             def keep_all(selection: str, fitted: Fitted | None) -> None:
