@@ -91,7 +91,7 @@ def with_answers(made: ff.WSN, change: Callable[[Tensor], Tensor]) -> None:
     assert known.certificate is not None
     assert known.certificate.answers is not None
     other = replace(known.certificate, answers=change(known.certificate.answers))
-    made._lessons.learned = {**made._lessons.learned, "a": replace(known, certificate=other)}
+    made.lessons.learned = {**made.lessons.learned, "a": replace(known, certificate=other)}
 
 
 def one_bit_off(answers: Tensor) -> Tensor:

@@ -177,7 +177,7 @@ def test_removing_twice_draws_other_values(learner: ff.WSN) -> None:
         learner.remove(FOURTH)
         drawn.append((learner.network.weights["0.weight"][only], learner.scores.state_dict()["0.weight"][only]))
         learner.network.kept = replace(learner.network.kept, tickets={**learner.network.tickets, FOURTH: ticket})
-        learner._lessons.learned = {**learner._lessons.learned, FOURTH: learner.tasks[TEN[0]]}
+        learner.lessons.learned = {**learner.lessons.learned, FOURTH: learner.tasks[TEN[0]]}
     assert only.any()
     for one, other in zip(*drawn, strict=True):
         assert (one != other).all()

@@ -289,7 +289,7 @@ def test_hooks_of_the_callers_backbone_see_what_they_would_see() -> None:
     learner.learn(task("a", 0))
     seen.clear()
     learner.predict(rows(6), task="a")
-    module = learner._lessons._whole("a").backbone
+    module = learner.lessons._whole("a").backbone
     assert len(seen) == 1
     assert type(module.first) is nn.Linear
     assert type(module.second) is SparseLinear

@@ -163,7 +163,7 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
     if dtype is not None and resumable:
         raise InputError("rounded weights cannot go on to the same bits: leave out either dtype or resumable.")
     stored = learner.stored(resumable=resumable)
-    factory = HEADS.get(stored.arguments["heads"]) or learner.heads.factory
+    factory = HEADS.get(stored.arguments["heads"]) or learner.lessons.heads.factory
     if not learner.forget_free:  # what a task was when it was learned is gone: it is certified as it is stored
         stored = replace(stored, learned=_certified(_packed(method, stored, None, codec, None), stored, factory))
     content = _packed(method, stored, dtype, codec, None)
@@ -177,7 +177,9 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
 def _certified(content: bytes, stored: Stored, heads: HeadFactory | None) -> Mapping[str, Learned]:
     """What was learned, certified by what was written: the learner itself may have gone on meanwhile."""
     path = Path("the archive being written")
-    learned: Mapping[str, Learned] = _revived(_parsed(content, path), path, stored.module, heads, None).certified()
+    learned: Mapping[str, Learned] = _revived(
+        _parsed(content, path), path, stored.module, heads, None
+    ).lessons.certified()
     return learned
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from forgetfree.certificate import Verified
 from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
-from forgetfree.heads import HeadFactory, TaskHeads
+from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, with_tensors
 from forgetfree.tickets import Ticket
@@ -35,7 +35,7 @@ class Finetune:
     ):
         refuse(backbone)
         self.backbone = clone(backbone).to(device)
-        self._lessons = Lessons(
+        self.lessons = Lessons(
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
 
@@ -47,12 +47,12 @@ class Finetune:
     ) -> None:
         """Learn one more task. `checkpoint` is a file that lets a killed `learn` go on, to the same bits."""
         with self.learning(task) as session:
-            self._lessons.fit(session, checkpoint=checkpoint, progress=progress)
+            self.lessons.fit(session, checkpoint=checkpoint, progress=progress)
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
         """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
-        with self._lessons.turn(task):
+        with self.lessons.turn(task):
             trained = clone(self.backbone)
 
             def features(inputs: Inputs) -> Any:
@@ -61,11 +61,11 @@ class Finetune:
 
             def keep() -> None:
                 self.backbone = clone(trained)
-                self._lessons.forget_answers()
+                self.lessons.forget_answers()
 
             lasting = [f"network.{name}" for name, _ in trained.named_parameters()]
             parts = {"network": trained}
-            with self._lessons.session(task, parts, features, keep, holders=(self,), lasting=lasting) as session:
+            with self.lessons.session(task, parts, features, keep, holders=(self,), lasting=lasting) as session:
                 yield session
 
     @overload
@@ -74,53 +74,45 @@ class Finetune:
     def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
     def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
         """Scores per class of `task`, or of the task named for each row, by the weights as they are now."""
-        return self._lessons.predict(inputs, task)
+        return self.lessons.predict(inputs, task)
 
     def memory(self) -> Memory:
         shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
         tickets = {name: Ticket({}) for name in self.tasks}
-        return Memory(shared, {}, {}, tickets, self._lessons.heads.tensors())
+        return Memory(shared, {}, {}, tickets, self.lessons.heads.tensors())
 
     def remove(self, task: str) -> None:
         """Forget a task: its head goes. What it did to the shared weights stays in them."""
-        with self._lessons.removing(task, self):
+        with self.lessons.removing(task, self):
             pass
 
     def verify(self) -> list[Verified]:
         """Every task beside its certificate; a task that was forgotten since fails."""
-        return self._lessons.verify()
-
-    def certified(self) -> Mapping[str, Learned]:
-        """What is learned, with certificates of this moment in place of those it got when it was learned."""
-        return self._lessons.certified()
+        return self.lessons.verify()
 
     def parts(self, task: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules; they are the caller's."""
-        return self._lessons.parts(task)
+        return self.lessons.parts(task)
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        with self._lessons.still():
-            return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+        with self.lessons.still():
+            return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Finetune":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.backbone = with_tensors(learner.backbone, stored.memory.shared)
-        learner._lessons.restore(stored)
+        learner.lessons.restore(stored)
         return learner
 
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What was learned, by name, in order."""
-        return self._lessons.tasks
-
-    @property
-    def heads(self) -> TaskHeads:
-        return self._lessons.heads
+        return self.lessons.tasks
 
     def to(self, device: torch.device | str) -> "Finetune":
-        with self._lessons.moved(device):
+        with self.lessons.moved(device):
             self.backbone = clone(self.backbone).to(device)
         return self
 

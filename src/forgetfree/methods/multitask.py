@@ -15,7 +15,7 @@ from forgetfree.certificate import Verified, ranges_of
 from forgetfree.chance import borrowed, reseed
 from forgetfree.contracts import Data, Inputs, Learned, Memory, Stored, Task
 from forgetfree.errors import InputError, TaskError
-from forgetfree.heads import HeadFactory, TaskHeads
+from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import clone, freeze, named_tensors, refuse, with_tensors
 from forgetfree.tickets import Ticket
@@ -42,7 +42,7 @@ class Multitask:
         self._wrapped = clone(backbone).to(device)
         self.backbone = self._wrapped
         self._collected: dict[str, Task] = {}
-        self._lessons = Lessons(
+        self.lessons = Lessons(
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
 
@@ -80,7 +80,7 @@ class Multitask:
         """Train on all collected tasks together, from the wrapped weights, as one task with mixed batches."""
         if not self._collected:
             raise TaskError("there is nothing to finish: no task was collected. Call learn(task) first.")
-        lessons, place, tasks = self._lessons, self._place(), list(self._collected.values())
+        lessons, place, tasks = self.lessons, self._place(), list(self._collected.values())
         joint = _joint(tasks)
         with borrowed(place.device):
             trained = clone(self._wrapped)
@@ -128,54 +128,46 @@ class Multitask:
         """Scores per class of `task`, or of the task named for each row."""
         asked = task if isinstance(task, list | tuple) else (task,)
         for name in self._collected:
-            if name in asked and name not in self._lessons.learned:
+            if name in asked and name not in self.lessons.learned:
                 raise TaskError(f"task {name!r} is collected but not trained: call finish() once, after the last task.")
-        return self._lessons.predict(inputs, task)
+        return self.lessons.predict(inputs, task)
 
     def memory(self) -> Memory:
         shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
-        return Memory(shared, {}, {}, {name: Ticket({}) for name in self.tasks}, self._lessons.heads.tensors())
+        return Memory(shared, {}, {}, {name: Ticket({}) for name in self.tasks}, self.lessons.heads.tensors())
 
     def remove(self, task: str) -> None:
         """Forget a task: its head goes. What it did to the shared weights stays in them."""
-        with self._lessons.removing(task, self):
+        with self.lessons.removing(task, self):
             self._collected = {name: other for name, other in self._collected.items() if name != task}
 
     def verify(self) -> list[Verified]:
         """Every task beside its certificate."""
-        return self._lessons.verify()
-
-    def certified(self) -> Mapping[str, Learned]:
-        """What is learned, with certificates of this moment in place of those it got when it was learned."""
-        return self._lessons.certified()
+        return self.lessons.verify()
 
     def parts(self, task: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules; they are the caller's."""
-        return self._lessons.parts(task)
+        return self.lessons.parts(task)
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        with self._lessons.still():
-            return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+        with self.lessons.still():
+            return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Multitask":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.backbone = with_tensors(learner.backbone, stored.memory.shared)
-        learner._lessons.restore(stored)
+        learner.lessons.restore(stored)
         return learner
 
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What is learned, by name, in order; empty before `finish()`."""
-        return self._lessons.tasks
-
-    @property
-    def heads(self) -> TaskHeads:
-        return self._lessons.heads
+        return self.lessons.tasks
 
     def to(self, device: torch.device | str) -> "Multitask":
-        with self._lessons.moved(device):
+        with self.lessons.moved(device):
             self._wrapped, self.backbone = clone(self._wrapped).to(device), clone(self.backbone).to(device)
         return self
 
@@ -186,8 +178,8 @@ class Multitask:
             features = freeze(clone(trained))(sample)
         heads = []
         for position, task in enumerate(tasks):
-            reseed(place.device, self._lessons.seed, position, "head")
-            heads.append(self._lessons.heads.new(task, features))
+            reseed(place.device, self.lessons.seed, position, "head")
+            heads.append(self.lessons.heads.new(task, features))
         return nn.ModuleList(heads)
 
     def _answer(self, _: str) -> nn.Module:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from forgetfree.certificate import Verified
 from forgetfree.chance import reseed
 from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
-from forgetfree.heads import HeadFactory, TaskHeads
+from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, reset, with_tensors
 from forgetfree.tickets import Ticket
@@ -37,7 +37,7 @@ class SingleTask:
         refuse(backbone)
         self.backbone = clone(backbone).to(device)
         self.networks: Mapping[str, nn.Module] = {}
-        self._lessons = Lessons(
+        self.lessons = Lessons(
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
 
@@ -49,14 +49,14 @@ class SingleTask:
     ) -> None:
         """Learn one more task in a network of its own."""
         with self.learning(task) as session:
-            self._lessons.fit(session, checkpoint=checkpoint, progress=progress)
+            self.lessons.fit(session, checkpoint=checkpoint, progress=progress)
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
         """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
-        with self._lessons.turn(task):
+        with self.lessons.turn(task):
             fresh = clone(self.backbone)
-            reseed(self._place().device, self._lessons.seed, self._lessons.position, "fresh network")
+            reseed(self._place().device, self.lessons.seed, self.lessons.position, "fresh network")
             reset(fresh)
 
             def features(inputs: Inputs) -> Any:
@@ -66,7 +66,7 @@ class SingleTask:
             def keep() -> None:
                 self.networks = {**self.networks, task.name: freeze(clone(fresh))}
 
-            with self._lessons.session(task, {"network": fresh}, features, keep, holders=(self,)) as session:
+            with self.lessons.session(task, {"network": fresh}, features, keep, holders=(self,)) as session:
                 yield session
 
     @overload
@@ -75,7 +75,7 @@ class SingleTask:
     def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
     def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
         """Scores per class of `task`, or of the task named for each row, by its own network."""
-        return self._lessons.predict(inputs, task)
+        return self.lessons.predict(inputs, task)
 
     def memory(self) -> Memory:
         shared = {
@@ -83,48 +83,40 @@ class SingleTask:
             for task, network in self.networks.items()
             for name, tensor in named_tensors(network)
         }
-        return Memory(shared, {}, {}, {name: Ticket({}) for name in self.tasks}, self._lessons.heads.tensors())
+        return Memory(shared, {}, {}, {name: Ticket({}) for name in self.tasks}, self.lessons.heads.tensors())
 
     def remove(self, task: str) -> None:
         """Forget a task: its network and its head go."""
-        with self._lessons.removing(task, self):
+        with self.lessons.removing(task, self):
             self.networks = {name: network for name, network in self.networks.items() if name != task}
 
     def verify(self) -> list[Verified]:
         """Every task beside the certificate it got when it was learned."""
-        return self._lessons.verify()
-
-    def certified(self) -> Mapping[str, Learned]:
-        """What is learned, with certificates of this moment in place of those it got when it was learned."""
-        return self._lessons.certified()
+        return self.lessons.verify()
 
     def parts(self, task: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules; they are the caller's."""
-        return self._lessons.parts(task)
+        return self.lessons.parts(task)
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        with self._lessons.still():
-            return self._lessons.stored(self.backbone, self.memory(), resumable=resumable)
+        with self.lessons.still():
+            return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "SingleTask":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.networks = {name: _network(learner.backbone, name, stored.memory.shared) for name in stored.learned}
-        learner._lessons.restore(stored)
+        learner.lessons.restore(stored)
         return learner
 
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What is learned, by name, in order."""
-        return self._lessons.tasks
-
-    @property
-    def heads(self) -> TaskHeads:
-        return self._lessons.heads
+        return self.lessons.tasks
 
     def to(self, device: torch.device | str) -> "SingleTask":
-        with self._lessons.moved(device):
+        with self.lessons.moved(device):
             self.backbone = clone(self.backbone).to(device)
             self.networks = {name: clone(network).to(device) for name, network in self.networks.items()}
         return self

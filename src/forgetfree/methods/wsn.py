@@ -56,7 +56,7 @@ class WSN:
         self.sparse_answers = sparse_answers
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)
         self.scores = Scores.random(self.network.weights, seed, by=by)  # Algorithm 1, line 1
-        self._lessons = Lessons(
+        self.lessons = Lessons(
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes,
             lighter=self._lighter,
         )  # fmt: skip
@@ -69,12 +69,12 @@ class WSN:
     ) -> None:
         """Learn one more task. `checkpoint` is a file that lets a killed `learn` go on, to the same bits."""
         with self.learning(task) as session:
-            self._lessons.fit(session, checkpoint=checkpoint, progress=progress)
+            self.lessons.fit(session, checkpoint=checkpoint, progress=progress)
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
         """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
-        with self._lessons.turn(task):
+        with self.lessons.turn(task):
             lent, scores = self.network.lend(), self.scores.fork()
 
             def features(inputs: Inputs) -> Any:
@@ -89,7 +89,7 @@ class WSN:
             lasting = [f"{part}.{name}" for part in parts for name in self.network.weights]
             holders = (self, self.network)
             settings = {"capacity": self.capacity, "ranked by": self.scores.by}
-            with self._lessons.session(
+            with self.lessons.session(
                 task, parts, features, keep, holders=holders, lasting=lasting, settings=settings
             ) as session:
                 yield session
@@ -103,7 +103,7 @@ class WSN:
 
         A list names the task of every row: one tensor if all answers have one shape, else a list with one per row.
         """
-        return self._lessons.predict(inputs, task)
+        return self.lessons.predict(inputs, task)
 
     def memory(self) -> Memory:
         network = self.network
@@ -112,7 +112,7 @@ class WSN:
 
     def remove(self, task: str) -> None:
         """Forget a task: nothing that only it used stays; all other tasks keep their bits."""
-        with self._lessons.removing(task, self, self.network):
+        with self.lessons.removing(task, self, self.network):
             self._removals += 1
             fresh = partial(_fresh, self.network.weights, self.seed, "removal", self._removals)
             alone = self.network.remove(task, fresh)
@@ -129,15 +129,11 @@ class WSN:
 
     def verify(self) -> list[Verified]:
         """Every task beside the certificate it got when it was learned."""
-        return self._lessons.verify()
-
-    def certified(self) -> Mapping[str, Learned]:
-        """What is learned, with certificates of this moment in place of those it got when it was learned."""
-        return self._lessons.certified()
+        return self.lessons.verify()
 
     def parts(self, task: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules, masked weights written in; they are the caller's."""
-        return self._lessons.parts(task)
+        return self.lessons.parts(task)
 
     def stored(self, *, resumable: bool = False) -> Stored:
         arguments = {
@@ -146,14 +142,14 @@ class WSN:
             "by": self.scores.by,
             "sparse_answers": self.sparse_answers,
         }
-        with self._lessons.still():
+        with self.lessons.still():
             training = {
                 "start": dict(self.network.start),
                 "fixed": dict(self.network.fixed),
                 "removals": self._removals,
                 **({"scores": self.scores.state_dict()} if resumable else {"quantiles": self.scores.quantiles()}),
             }
-            return self._lessons.stored(
+            return self.lessons.stored(
                 self.network.module, self.memory(), resumable=resumable, arguments=arguments, training=training
             )
 
@@ -177,32 +173,32 @@ class WSN:
             last = list(memory.tickets.values())[-1:]
             masks = {name: last[0].mask(name) if last else uses[name] > 0 for name in weights}
             learner.scores = Scores.after(masks, uses, training["quantiles"], learner.seed, by=by)
-        learner._lessons.restore(stored)
+        learner.lessons.restore(stored)
         return learner
 
     @property
     def tasks(self) -> Mapping[str, Learned]:
         """What is learned, by name, in order."""
-        return self._lessons.tasks
+        return self.lessons.tasks
 
     @property
     def heads(self) -> TaskHeads:
-        return self._lessons.heads
+        return self.lessons.heads
 
     @property
     def recipe(self) -> Recipe:
-        return self._lessons.recipe
+        return self.lessons.recipe
 
     @property
     def seed(self) -> int:
-        return self._lessons.seed
+        return self.lessons.seed
 
     def layout(self) -> Layout:
         """Every tensor of the backbone: shape, kind (masked, owned, fixed) and why. Print it."""
         return self.network.layout()
 
     def to(self, device: torch.device | str) -> "WSN":
-        with self._lessons.moved(device):
+        with self.lessons.moved(device):
             self.network.to(device)
             self.scores = self.scores.to(torch.device(device))
         return self
