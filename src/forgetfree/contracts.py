@@ -138,7 +138,9 @@ class Memory:
     tickets: Mapping[str, Ticket]
     heads: Mapping[str, Mapping[str, Tensor]]
     extras: Mapping[str, Tensor] = field(default_factory=dict)
-    """Whatever else a method needs, by name."""
+    """Whatever else a method needs to answer, by name."""
+    training: Mapping[str, Tensor] = field(default_factory=dict)
+    """What is kept between tasks only to learn the next one: scores, a Fisher matrix, bases of a subspace."""
 
 
 @dataclass(frozen=True)

@@ -54,15 +54,15 @@ class TaskHeads:
                 "Flatten or pool them at the end of the backbone, or pass heads=factory, (width, task) -> Module."
             )
         made = factory(features.shape[-1], task)
-        self.widths = {**self.widths, task.name: int(features.shape[-1])}
         refuse(made, "head")
         head = clone(made).to(features.device, features.dtype)
         _try(head, task, features)
         return head
 
-    def keep(self, name: str, head: nn.Module) -> None:
-        """Store the head as it stands, in tensors that no optimizer has seen."""
+    def keep(self, name: str, head: nn.Module, width: int) -> None:
+        """Store the head of features of this width as it stands, in tensors that no optimizer has seen."""
         self.kept = {**self.kept, name: freeze(clone(head))}
+        self.widths = {**self.widths, name: width}
 
     def remove(self, name: str) -> None:
         self.kept = {other: head for other, head in self.kept.items() if other != name}

@@ -6,7 +6,7 @@ what is learned, the cached answers.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.answering import Answers, check_rows, in_groups
-from forgetfree.batches import Batch, check_data, convert, explained, first_batch, plainly_like, sampled, signature
+from forgetfree.batches import check_data, convert, explained, first_batch, plainly_like, sampled, signature
 from forgetfree.certificate import Verified, certify, check, ranges_of
 from forgetfree.chance import borrowed, check_seed, derive, draws, reseed
 from forgetfree.contracts import Inputs, Learned, Loss, Memory, Stored, Task
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.heads import HEADS, HeadFactory, TaskHeads, Whole, linear_head
-from forgetfree.modules import copy_module, freeze, with_tensors
+from forgetfree.modules import as_call, copy_module, freeze, with_tensors
 from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit, full_name
 
 log = logging.getLogger("forgetfree")
@@ -117,18 +117,20 @@ class Lessons:
         keep: Callable[[], None],
         *,
         holders: tuple[object, ...],
+        penalty: Callable[[], Tensor] | None = None,
         lasting: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
     ) -> Iterator[Session]:
         """Learn `task` with its own new head on `features`; `keep` stores what the method's parts have learned.
 
-        `holders` are the objects `keep` writes to: all of them change or, on an error, none. `settings` tell one
-        learning from another, so that a checkpoint goes on only where it began.
+        `penalty` is added to the loss while learning. `holders` are the objects `keep` writes to: all of them change
+        or, on an error, none. `settings` tell one learning from another, so that a checkpoint goes on only where it
+        began.
         """
         place, position = self._place(), self.position
         sample = place.admit(first_batch(task, 2, self.recipe.loader).inputs)
         seen = signature(sample)
-        head = self._new_head(task, parts, features, sample)
+        head, width = self._new_head(task, parts, features, sample)
 
         def answer(inputs: Inputs) -> Tensor:
             if plainly_like(inputs, seen, place.device):
@@ -140,12 +142,14 @@ class Lessons:
         def keep_all(selection: str, fitted: Fitted | None) -> None:
             with self.still(), torch.no_grad(), all_or_nothing(self, self.heads, *holders):
                 keep()
-                self.heads.keep(task.name, head)
+                self.heads.keep(task.name, head, width)
                 self.optimizer = fitted.optimizer if fitted else {}
                 self.note(task, seen, selection, fitted)
                 self.certify(task.name, ranges_of(sampled(task, self.recipe.loader)))
 
-        session = Session(task, {**parts, "head": head}, answer, keep_all, lasting=lasting, settings=settings)
+        session = Session(
+            task, {**parts, "head": head}, answer, keep_all, penalty=penalty, lasting=lasting, settings=settings
+        )
         reseed(place.device, self.seed, position, "session")
         try:
             yield session
@@ -154,29 +158,33 @@ class Lessons:
         if not session.kept:
             log.info("task %r was left without keep(): everything is as it was before.", task.name)
 
-    def fit(
+    def fit(self, session: Session, *, checkpoint: Path | str | None, progress: ProgressCallback | None) -> None:
+        """Train the session by the recipe and keep its best state."""
+        fitted = self.train(session, self.recipe, checkpoint=checkpoint, progress=progress)
+        session.keep(fitted.selection, fitted)
+
+    def train(
         self,
         session: Session,
+        recipe: Recipe,
         *,
         checkpoint: Path | str | None,
         progress: ProgressCallback | None,
-        loss: Callable[[Batch], Tensor] | None = None,
-        around_step: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
-        """Train the session by the recipe and keep its best state."""
-        fitted = fit(
+        phase: str = "",
+    ) -> Fitted:
+        """Train the session and leave it in its best state, not kept yet; a later `phase` has a name, and its own
+        random streams and checkpoint."""
+        path = Path(checkpoint) if checkpoint is not None else None
+        return fit(
             session,
-            self.recipe,
-            seed=self.seed,
+            recipe,
+            seed=derive(self.seed, phase) if phase else self.seed,
             position=self.position,
             device=self._place().device,
-            loss=loss,
-            around_step=around_step,
-            carried=self.optimizer,
-            checkpoint=checkpoint,
+            carried={} if phase else self.optimizer,
+            checkpoint=path.with_name(f"{path.stem}-{phase}{path.suffix}") if path and phase else path,
             progress=progress,
         )
-        session.keep(fitted.selection, fitted)
 
     def note(self, task: Task, seen: Any, selection: str, fitted: Fitted | None) -> None:
         """Write down that `task` is learned now; `seen` is the signature of its inputs."""
@@ -214,7 +222,7 @@ class Lessons:
 
     def parts(self, name: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules of the caller's own."""
-        self._refuse_unknown([name])
+        self.refuse_unknown([name])
         # a head may write to itself too
         return {"backbone": self._backbone(name), "head": copy_module(self.heads.kept[name], lambda _, t: t.clone())}
 
@@ -222,7 +230,7 @@ class Lessons:
     def removing(self, name: str, *holders: object) -> Iterator[None]:
         """Forget all that is known of a task but its weights, which the method removes inside; all of it or nothing."""
         with self._turn.taken_for(f"removal of {name}", wait=False):
-            self._refuse_unknown([name])
+            self.refuse_unknown([name])
             with self.still(), torch.no_grad(), all_or_nothing(self, self.heads, *holders):
                 yield
                 self.learned = {other: known for other, known in self.learned.items() if other != name}
@@ -275,11 +283,30 @@ class Lessons:
         if isinstance(task, str) and task in self.learned:
             return self._ask(task, inputs)
         names = [task] if isinstance(task, str) else task
-        self._refuse_unknown(names)
+        self.refuse_unknown(names)
         admitted = self._place().admit(inputs)
         check_rows(admitted, names)
         self._refuse_mixing(names)
         return in_groups(admitted, names, self._ask)
+
+    def guess(self, inputs: Inputs, task: Task, backbone: nn.Module | None = None) -> Tensor:
+        """The answer for a task that is not learned: the last task's backbone (or this one), an untrained head."""
+        if task.name in self.learned:
+            raise TaskError(f"task {task.name!r} is learned: ask it with predict.")
+        if not self.learned:
+            raise TaskError("nothing is learned yet, so there is nothing to guess with.")
+        backbone = backbone or self._backbone(list(self.learned)[-1])
+        args, kwargs = as_call(self._place().admit(inputs))
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(self._place().device.type, enabled=False):
+            features = backbone(*args, **kwargs)
+            return cast(Tensor, self.untrained_head(task, features)(features))
+
+    def untrained_head(self, task: Task, features: Tensor, position: int | None = None) -> nn.Module:
+        """The head that `task` starts from where it is the next to be learned, or is learned at this position."""
+        device = self._place().device
+        with borrowed(device):
+            reseed(device, self.seed, self.position if position is None else position, "head")
+            return freeze(self.heads.new(task, features))
 
     def forget_answers(self) -> None:
         """Drop the cached modules: for methods whose old answers change when a new task is learned."""
@@ -295,7 +322,8 @@ class Lessons:
 
     def _new_head(
         self, task: Task, parts: Mapping[str, Trainable], features: Callable[[Inputs], Any], sample: Inputs
-    ) -> nn.Module:
+    ) -> tuple[nn.Module, int]:
+        """A head for the features of a sample, and their width."""
         for part in parts.values():
             part.train(False)  # a look at the features leaves no trace in norms and counters
         plain = torch.autocast(self._place().device.type, enabled=False)  # the head is of the type of the weights
@@ -309,7 +337,7 @@ class Lessons:
         for part in parts.values():
             part.train(True)
         reseed(self._place().device, self.seed, self.position, "head")
-        return self.heads.new(task, seen[-1])
+        return self.heads.new(task, seen[-1]), int(seen[-1].shape[-1])
 
     def _ask(self, name: str, inputs: Inputs) -> Tensor:
         learned_on = self.learned[name].inputs
@@ -319,7 +347,8 @@ class Lessons:
         with explained(admitted, learned_on, name):
             return self._answers(name, admitted)
 
-    def _refuse_unknown(self, names: RowNames) -> None:
+    def refuse_unknown(self, names: RowNames) -> None:
+        """Raise a `TaskError` for names that no learned task has."""
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise TaskError(f"a task is asked by its name, several by a list with a name for every row; got {names!r}.")
         unknown = [name for name in dict.fromkeys(names) if name not in self.learned]

@@ -134,11 +134,12 @@ class SharedNetwork:
         unchanged = {name for ticket in self.tickets.values() for name in self._start if name not in ticket.own}
         return self.fixed | {name: self._start[name] for name in sorted(unchanged)}
 
-    def lend(self) -> "LentNetwork":
-        """A view of the network for one more task to learn in."""
+    def lend(self, *, frozen: bool = False) -> "LentNetwork":
+        """A view of the network for one more task to learn in; in a `frozen` one no shared weight can move."""
         previous = list(self.tickets.values())[-1:] if self.own_from == "previous" else []
         own = self._start | (dict(previous[0].own) if previous else {})
-        return LentNetwork(self._template, self.kept, own, self.fixed)
+        used = {name: torch.ones_like(mask) for name, mask in self.used.items()} if frozen else self.used
+        return LentNetwork(self._template, replace(self.kept, used=used), own, self.fixed)
 
     def keep(self, name: str, lent: "LentNetwork", masks: Masks) -> None:
         """Make what was lent the ticket of task `name` (Algorithm 1, line 9); weights it uses never move again."""
@@ -190,8 +191,11 @@ class SharedNetwork:
         self.kept = Kept(weights, used, tickets)
         return alone
 
-    def answer(self, name: str) -> nn.Module:
-        """A plain module, in eval mode, with the weights of task `name` written into it."""
+    def answer(self, name: str, background: Callable[[str], Tensor] | None = None) -> nn.Module:
+        """A plain module, in eval mode, with the weights of task `name` written into it.
+
+        Weights that the task does not use are zero, or multiplied by what `background` gives for their tensor.
+        """
         kept = self.kept
         if name not in kept.tickets:
             raise TaskError(f"no ticket for task {name!r}; there are tickets for {list(kept.tickets)}.")
@@ -201,7 +205,8 @@ class SharedNetwork:
             if tensor in ticket.masks:
                 # not a product: zero times a free weight has that weight's sign, which a later task may turn
                 weight = kept.weights[tensor]
-                return weight.where(ticket.mask(tensor, weight.device), 0)
+                others = weight * background(tensor).to(weight) if background else 0
+                return weight.where(ticket.mask(tensor, weight.device), others)
             return (ticket.own.get(tensor, old)).detach().clone()
 
         return freeze(copy_module(self._template, tensor_for))

@@ -9,8 +9,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -144,6 +144,10 @@ class Fitted:
     seconds: float
     """How long training took, over all lives of a resumed one."""
 
+    def after(self, earlier: "Fitted") -> "Fitted":
+        """Both phases of a task that is trained twice, as one."""
+        return replace(self, curves=earlier.curves + self.curves, seconds=earlier.seconds + self.seconds)
+
 
 class Trainable(Protocol):
     """A part of a session: an nn.Module, or something that moves like one. `state_dict` shows the live tensors."""
@@ -164,10 +168,13 @@ class Session:
         answer: Callable[[Inputs], Tensor],
         keep: Callable[[str, Fitted | None], None],
         *,
+        penalty: Callable[[], Tensor] | None = None,
         lasting: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
     ):
         self.task = task
+        self.through = 1.0
+        """How far the epoch has come, 0 at its first batch and 1 at its last; a loop of one's own may say it too."""
         self.settings = dict(settings or {})
         """What else makes this learning what it is, as plain values: the capacity, say."""
         self.kept = False
@@ -177,6 +184,7 @@ class Session:
         self._parts = parts
         self._answer = answer
         self._keep = keep
+        self._penalty = penalty
 
     def __call__(self, inputs: Inputs) -> Tensor:
         self._check_open()
@@ -218,8 +226,9 @@ class Session:
         self.train(False)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The task's loss on a batch."""
-        return task_loss(self.task, self(batch.inputs), batch.labels)
+        """The task's loss on a batch, and what the method adds to it."""
+        loss = task_loss(self.task, self(batch.inputs), batch.labels)
+        return loss if self._penalty is None else loss + self._penalty()
 
     def keep(self, selection: str = "as kept by the caller's own loop", fitted: Fitted | None = None) -> None:
         """Make the task the learner's, as it stands now; all of it or, on an error, nothing."""
@@ -307,18 +316,12 @@ def fit(
     seed: int,
     position: int,
     device: torch.device,
-    loss: Callable[[Batch], Tensor] | None = None,
-    around_step: Callable[[], AbstractContextManager[Any]] = nullcontext,
     carried: Mapping[str, dict[str, Any]] | None = None,
     checkpoint: Path | str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Fitted:
-    """Train the session's task by the recipe and leave the session in its best state.
-
-    `loss` may add penalties; `around_step` wraps every optimizer step (gradients may change before it, values after).
-    """
+    """Train the session's task by the recipe and leave the session in its best state."""
     task = session.task
-    loss = loss or session.loss
     optimizer = recipe.build(session.parameters())
     if recipe.carry_optimizer and carried:
         _carry(session, optimizer, carried)
@@ -333,8 +336,6 @@ def fit(
                 session,
                 recipe,
                 optimizer,
-                loss,
-                around_step,
                 _Watch(progress, task, recipe, epoch, started),
                 stream(seed, position, "order", epoch),
             )
@@ -394,8 +395,6 @@ def _epoch(
     session: Session,
     recipe: Recipe,
     optimizer: torch.optim.Optimizer,
-    loss: Callable[[Batch], Tensor],
-    around_step: Callable[[], AbstractContextManager[Any]],
     watch: "_Watch",
     order: torch.Generator,
 ) -> float:
@@ -418,16 +417,17 @@ def _epoch(
                     parameter.grad.mul_(recipe.accumulate / waiting)
         if recipe.clip is not None:
             nn.utils.clip_grad_norm_(parameters, recipe.clip)
-        with around_step():
-            take_step()
+        take_step()
         clear()
         waiting = 0
 
     take_step = quick_step(optimizer)
     clear()
+    last = (count_batches(task.train, recipe.batch_size) or 1) - 1
     for number, batch in enumerate(batches(task, task.train, recipe.batch_size, order=order, loader=recipe.loader), 1):
+        session.through = min((number - 1) / last, 1.0) if last else 1.0
         with low_precision():
-            value = loss(batch)
+            value = session.loss(batch)
         amount = float(value.detach())
         if not math.isfinite(amount):
             raise LearningError(
@@ -441,6 +441,7 @@ def _epoch(
         watch.tick(number, total / count, optimizer)
     if waiting:
         step()
+    session.through = 1.0
     if not count:
         raise InputError(f"task {task.name!r} is empty: its training data gave no batch.")
     return total / count

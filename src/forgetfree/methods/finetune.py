@@ -1,20 +1,19 @@
 """Finetune: train on, task after task, with nothing to protect the old ones. The floor every method must beat."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from forgetfree.certificate import Verified
-from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
+from forgetfree import learners
+from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place, RowNames
+from forgetfree.lessons import Lessons, Place
 from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, with_tensors
 from forgetfree.tickets import Ticket
-from forgetfree.training import Progress, Recipe, Session
+from forgetfree.training import Recipe, Session
 
 
 class Finetune:
@@ -39,15 +38,8 @@ class Finetune:
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
 
-    def learn(
-        self,
-        task: Task,
-        checkpoint: Path | str | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> None:
-        """Learn one more task. `checkpoint` is a file that lets a killed `learn` go on, to the same bits."""
-        with self.learning(task) as session:
-            self.lessons.fit(session, checkpoint=checkpoint, progress=progress)
+    learn, predict, guess = learners.learn, learners.predict, learners.guess
+    verify, parts, tasks = learners.verify, learners.parts, learners.tasks
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
@@ -68,14 +60,6 @@ class Finetune:
             with self.lessons.session(task, parts, features, keep, holders=(self,), lasting=lasting) as session:
                 yield session
 
-    @overload
-    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
-    @overload
-    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
-    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
-        """Scores per class of `task`, or of the task named for each row, by the weights as they are now."""
-        return self.lessons.predict(inputs, task)
-
     def memory(self) -> Memory:
         shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
         tickets = {name: Ticket({}) for name in self.tasks}
@@ -85,14 +69,6 @@ class Finetune:
         """Forget a task: its head goes. What it did to the shared weights stays in them."""
         with self.lessons.removing(task, self):
             pass
-
-    def verify(self) -> list[Verified]:
-        """Every task beside its certificate; a task that was forgotten since fails."""
-        return self.lessons.verify()
-
-    def parts(self, task: str) -> dict[str, nn.Module]:
-        """Backbone and head of a task as plain modules; they are the caller's."""
-        return self.lessons.parts(task)
 
     def stored(self, *, resumable: bool = False) -> Stored:
         with self.lessons.still():
@@ -105,11 +81,6 @@ class Finetune:
         learner.backbone = with_tensors(learner.backbone, stored.memory.shared)
         learner.lessons.restore(stored)
         return learner
-
-    @property
-    def tasks(self) -> Mapping[str, Learned]:
-        """What was learned, by name, in order."""
-        return self.lessons.tasks
 
     def to(self, device: torch.device | str) -> "Finetune":
         with self.lessons.moved(device):

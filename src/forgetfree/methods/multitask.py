@@ -3,17 +3,18 @@
 Every batch mixes all tasks; a sample's loss is taken on the head of its own task. The reference for a shared trunk.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
+from forgetfree import learners
 from forgetfree.batches import check_data, signature, tensors_of
-from forgetfree.certificate import Verified, ranges_of
+from forgetfree.certificate import ranges_of
 from forgetfree.chance import borrowed, reseed
-from forgetfree.contracts import Data, Inputs, Learned, Memory, Stored, Task
+from forgetfree.contracts import Data, Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError, TaskError
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place, RowNames
@@ -45,6 +46,9 @@ class Multitask:
         self.lessons = Lessons(
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
+
+    guess, verify = learners.guess, learners.verify
+    parts, tasks = learners.parts, learners.tasks
 
     def learn(
         self,
@@ -84,7 +88,7 @@ class Multitask:
         joint = _joint(tasks)
         with borrowed(place.device):
             trained = clone(self._wrapped)
-            heads = self._new_heads(trained, tasks)
+            heads, width = self._new_heads(trained, tasks)
 
             def answer(inputs: Inputs) -> Tensor:
                 images, owners = tensors_of(inputs)
@@ -107,7 +111,7 @@ class Multitask:
                 self.backbone = clone(trained)
                 lessons.learned = {}  # all of them anew: finish() may be called again
                 for task, head in zip(tasks, heads, strict=True):
-                    lessons.heads.keep(task.name, head)
+                    lessons.heads.keep(task.name, head, width)
                     lessons.note(task, signature(place.admit(task.train[0])), selection, fitted)
                 lessons.forget_answers()
                 for task in tasks:
@@ -141,14 +145,6 @@ class Multitask:
         with self.lessons.removing(task, self):
             self._collected = {name: other for name, other in self._collected.items() if name != task}
 
-    def verify(self) -> list[Verified]:
-        """Every task beside its certificate."""
-        return self.lessons.verify()
-
-    def parts(self, task: str) -> dict[str, nn.Module]:
-        """Backbone and head of a task as plain modules; they are the caller's."""
-        return self.lessons.parts(task)
-
     def stored(self, *, resumable: bool = False) -> Stored:
         with self.lessons.still():
             return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
@@ -161,17 +157,12 @@ class Multitask:
         learner.lessons.restore(stored)
         return learner
 
-    @property
-    def tasks(self) -> Mapping[str, Learned]:
-        """What is learned, by name, in order; empty before `finish()`."""
-        return self.lessons.tasks
-
     def to(self, device: torch.device | str) -> "Multitask":
         with self.lessons.moved(device):
             self._wrapped, self.backbone = clone(self._wrapped).to(device), clone(self.backbone).to(device)
         return self
 
-    def _new_heads(self, trained: nn.Module, tasks: list[Task]) -> nn.ModuleList:
+    def _new_heads(self, trained: nn.Module, tasks: list[Task]) -> tuple[nn.ModuleList, int]:
         place = self._place()
         sample = place.admit(tasks[0].train[0][:2])  # type: ignore[index]
         with torch.no_grad():
@@ -180,7 +171,7 @@ class Multitask:
         for position, task in enumerate(tasks):
             reseed(place.device, self.lessons.seed, position, "head")
             heads.append(self.lessons.heads.new(task, features))
-        return nn.ModuleList(heads)
+        return nn.ModuleList(heads), int(features.shape[-1])
 
     def _answer(self, _: str) -> nn.Module:
         return freeze(clone(self.backbone))

@@ -1,21 +1,20 @@
 """Single task (STL): a fresh network for every task. Nothing is shared, so nothing is forgotten or saved."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree.certificate import Verified
+from forgetfree import learners
 from forgetfree.chance import reseed
-from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
+from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place, RowNames
+from forgetfree.lessons import Lessons, Place
 from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, reset, with_tensors
 from forgetfree.tickets import Ticket
-from forgetfree.training import Progress, Recipe, Session
+from forgetfree.training import Recipe, Session
 
 
 class SingleTask:
@@ -41,15 +40,8 @@ class SingleTask:
             self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes
         )
 
-    def learn(
-        self,
-        task: Task,
-        checkpoint: Path | str | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> None:
-        """Learn one more task in a network of its own."""
-        with self.learning(task) as session:
-            self.lessons.fit(session, checkpoint=checkpoint, progress=progress)
+    learn, predict, guess = learners.learn, learners.predict, learners.guess
+    verify, parts, tasks = learners.verify, learners.parts, learners.tasks
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
@@ -69,14 +61,6 @@ class SingleTask:
             with self.lessons.session(task, {"network": fresh}, features, keep, holders=(self,)) as session:
                 yield session
 
-    @overload
-    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
-    @overload
-    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
-    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
-        """Scores per class of `task`, or of the task named for each row, by its own network."""
-        return self.lessons.predict(inputs, task)
-
     def memory(self) -> Memory:
         shared = {
             f"{task}/{name}": tensor.detach()
@@ -90,14 +74,6 @@ class SingleTask:
         with self.lessons.removing(task, self):
             self.networks = {name: network for name, network in self.networks.items() if name != task}
 
-    def verify(self) -> list[Verified]:
-        """Every task beside the certificate it got when it was learned."""
-        return self.lessons.verify()
-
-    def parts(self, task: str) -> dict[str, nn.Module]:
-        """Backbone and head of a task as plain modules; they are the caller's."""
-        return self.lessons.parts(task)
-
     def stored(self, *, resumable: bool = False) -> Stored:
         with self.lessons.still():
             return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
@@ -109,11 +85,6 @@ class SingleTask:
         learner.networks = {name: _network(learner.backbone, name, stored.memory.shared) for name in stored.learned}
         learner.lessons.restore(stored)
         return learner
-
-    @property
-    def tasks(self) -> Mapping[str, Learned]:
-        """What is learned, by name, in order."""
-        return self.lessons.tasks
 
     def to(self, device: torch.device | str) -> "SingleTask":
         with self.lessons.moved(device):

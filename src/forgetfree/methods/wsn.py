@@ -4,25 +4,25 @@ A task sees the shared weights through the mask of the c highest scores in every
 enter as constants, so only the rest can move; scores of all weights move, so a used weight can be reused.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree.certificate import Verified
+from forgetfree import learners
 from forgetfree.chance import counted
-from forgetfree.contracts import Inputs, Learned, Memory, Stored, Task
+from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, TaskHeads
-from forgetfree.lessons import Lessons, Place, RowNames
+from forgetfree.lessons import Lessons, Place
 from forgetfree.masks import Rank, Scores, check_capacity
 from forgetfree.network import Layout, Masked, SharedNetwork
 from forgetfree.sparse import compress
 from forgetfree.tickets import PackedMask, Room, Ticket, room
-from forgetfree.training import Progress, Recipe, Session, Trainable
+from forgetfree.training import Recipe, Session, Trainable
 
 
 class WSN:
@@ -50,8 +50,12 @@ class WSN:
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
         sparse_answers: bool = False,
+        background_noise: float = 0.0,
     ):
+        if not 0 <= background_noise < 1:
+            raise InputError(f"background_noise is a fraction of a weight, in [0, 1); got {background_noise!r}.")
         self.capacity = check_capacity(capacity)
+        self.background_noise = background_noise
         self._removals = 0
         self.sparse_answers = sparse_answers
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)
@@ -61,15 +65,8 @@ class WSN:
             lighter=self._lighter,
         )  # fmt: skip
 
-    def learn(
-        self,
-        task: Task,
-        checkpoint: Path | str | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> None:
-        """Learn one more task. `checkpoint` is a file that lets a killed `learn` go on, to the same bits."""
-        with self.learning(task) as session:
-            self.lessons.fit(session, checkpoint=checkpoint, progress=progress)
+    learn, predict, verify = learners.learn, learners.predict, learners.verify
+    parts, tasks = learners.parts, learners.tasks
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
@@ -94,21 +91,30 @@ class WSN:
             ) as session:
                 yield session
 
-    @overload
-    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
-    @overload
-    def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
-    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
-        """Scores per class of `task`, in eval mode: bit-identical on the same batch, whatever was learned since.
+    def guess(self, inputs: Inputs, task: Task) -> Tensor:
+        """Scores per class of a task that is not learned: the last ticket, with its background noise, on a new head."""
+        last = list(self.tasks)[-1:]
+        return self.lessons.guess(inputs, task, self.soft_parts(last[0])["backbone"] if last else None)
 
-        A list names the task of every row: one tensor if all answers have one shape, else a list with one per row.
+    def soft_parts(self, task: str) -> dict[str, nn.Module]:
+        """Backbone and head of a task with noise U(0, background_noise) where its mask has zeros: SoftNet.
+
+        The noise multiplies weights that later tasks move, so these answers change: `predict` never uses it.
         """
-        return self.lessons.predict(inputs, task)
+        self.lessons.refuse_unknown([task])
+
+        def noise(tensor: str) -> Tensor:
+            weight, position = self.network.weights[tensor], self.tasks[task].position
+            drawn = counted(weight.numel(), self.seed, "background", position, tensor)
+            return torch.from_numpy(self.background_noise * drawn).view(weight.shape)
+
+        return self.parts(task) | {"backbone": self.network.answer(task, background=noise)}
 
     def memory(self) -> Memory:
         network = self.network
         used = {name: PackedMask.pack(mask) for name, mask in network.used.items()}
-        return Memory(network.weights, used, network.common, network.tickets, self.heads.tensors())
+        scores = {f"scores.{name}": value for name, value in self.scores.state_dict().items()}
+        return Memory(network.weights, used, network.common, network.tickets, self.heads.tensors(), training=scores)
 
     def remove(self, task: str) -> None:
         """Forget a task: nothing that only it used stays; all other tasks keep their bits."""
@@ -127,20 +133,13 @@ class WSN:
         """How much of each layer is used, and how many more tasks fit if they reuse as much as the last ones did."""
         return room(self.network.tickets, {name: value.shape for name, value in self.network.weights.items()})
 
-    def verify(self) -> list[Verified]:
-        """Every task beside the certificate it got when it was learned."""
-        return self.lessons.verify()
-
-    def parts(self, task: str) -> dict[str, nn.Module]:
-        """Backbone and head of a task as plain modules, masked weights written in; they are the caller's."""
-        return self.lessons.parts(task)
-
     def stored(self, *, resumable: bool = False) -> Stored:
         arguments = {
             "capacity": self.capacity,
             "own_from": self.network.own_from,
             "by": self.scores.by,
             "sparse_answers": self.sparse_answers,
+            "background_noise": self.background_noise,
         }
         with self.lessons.still():
             training = {
@@ -175,11 +174,6 @@ class WSN:
             learner.scores = Scores.after(masks, uses, training["quantiles"], learner.seed, by=by)
         learner.lessons.restore(stored)
         return learner
-
-    @property
-    def tasks(self) -> Mapping[str, Learned]:
-        """What is learned, by name, in order."""
-        return self.lessons.tasks
 
     @property
     def heads(self) -> TaskHeads:

@@ -1,0 +1,74 @@
+"""What all task-incremental learners say in the same words. The class of a method takes these functions as its own:
+
+class Finetune:
+    learn, predict, guess = learners.learn, learners.predict, learners.guess
+    verify, parts, tasks = learners.verify, learners.parts, learners.tasks
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, overload
+
+from torch import Tensor, nn
+
+from forgetfree.certificate import Verified
+from forgetfree.contracts import Inputs, Learned, Task
+from forgetfree.lessons import Lessons, RowNames
+from forgetfree.training import Progress, Session
+
+
+class Taught(Protocol):
+    """A learner that keeps lessons."""
+
+    lessons: Lessons
+
+
+class Learning(Taught, Protocol):
+    """One that learns a task as soon as it comes."""
+
+    def learning(self, task: Task) -> AbstractContextManager[Session]: ...
+
+
+def learn(
+    self: Learning,
+    task: Task,
+    checkpoint: Path | str | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Learn one more task. `checkpoint` is a file that lets a killed `learn` go on, to the same bits."""
+    with self.learning(task) as session:
+        self.lessons.fit(session, checkpoint=checkpoint, progress=progress)
+
+
+@overload
+def predict(self: Taught, inputs: Inputs, task: str) -> Tensor: ...
+@overload
+def predict(self: Taught, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
+def predict(self: Taught, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
+    """Scores per class of `task`, in eval mode, without gradient; of a forget-free learner always the same bits.
+
+    A list names the task of every row: one tensor if all answers have one shape, else a list with one per row.
+    """
+    return self.lessons.predict(inputs, task)
+
+
+def guess(self: Taught, inputs: Inputs, task: Task) -> Tensor:
+    """Scores per class of a task that is not learned: what the last task sees, through an untrained head."""
+    return self.lessons.guess(inputs, task)
+
+
+def verify(self: Taught) -> list[Verified]:
+    """Every task beside the certificate it got when it was learned; a task that was forgotten since fails."""
+    return self.lessons.verify()
+
+
+def parts(self: Taught, task: str) -> dict[str, nn.Module]:
+    """Backbone and head of a task as plain modules; they are the caller's."""
+    return self.lessons.parts(task)
+
+
+@property  # type: ignore[misc]
+def tasks(self: Taught) -> Mapping[str, Learned]:
+    """What is learned, by name, in order."""
+    return self.lessons.tasks
