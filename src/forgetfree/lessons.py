@@ -299,13 +299,13 @@ class Lessons:
         args, kwargs = as_call(self._place().admit(inputs))
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(self._place().device.type, enabled=False):
             features = backbone(*args, **kwargs)
-            return cast(Tensor, self.untrained_head(task, features)(features))
+            return cast(Tensor, self.untrained_head(task, features, self.position)(features))
 
-    def untrained_head(self, task: Task, features: Tensor, position: int | None = None) -> nn.Module:
-        """The head that `task` starts from where it is the next to be learned, or is learned at this position."""
+    def untrained_head(self, task: Task, features: Tensor, position: int, *words: int | str) -> nn.Module:
+        """The head that `task` starts from if it is learned at this position; with other words, another one."""
         device = self._place().device
         with borrowed(device):
-            reseed(device, self.seed, self.position if position is None else position, "head")
+            reseed(device, self.seed, position, "head", *words)
             return freeze(self.heads.new(task, features))
 
     def forget_answers(self) -> None:

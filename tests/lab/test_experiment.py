@@ -110,6 +110,7 @@ def test_a_plan_names_every_switch_also_those_nobody_set():
         "own_from": "wrapped",
         "by": "magnitude",
         "sparse_answers": False,
+        "background_noise": 0.0,
     }
     assert settings["recipe"]["optimizer"] == "adam"
     assert settings["recipe"]["clip"] == "none"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import forgetfree
 from forgetfree.chance import borrowed, reseed
@@ -40,7 +41,7 @@ GIVEN = {
     "backbone": set(),
     "method": {"backbone", "recipe", "seed", "device", "masked"},
     "recipe": set(),
-    "protocol": {"learner", "benchmark", "dense", "checkpoints", "archive", "progress", "say"},
+    "protocol": {"learner", "benchmark", "dense", "checkpoints", "archive", "backbone", "progress", "say"},
 }
 """Arguments that come from the plan itself, never from a TOML or --set."""
 
@@ -143,10 +144,11 @@ def perform(
     """Run a plan in its folder, or go on where it stopped; a finished one is only read."""
     folder = RunFolder(out / plan.folder)
     if folder.started:
-        folder.check(plan.as_toml())
+        folder.check(plan.as_toml(), Plan.from_toml(folder.plan()).as_toml())
         if folder.finished:
             return folder.record()
-    benchmark, learner, dense = build(plan, data_root)  # before anything is written: most mistakes show here
+    benchmark, learner, backbone = build(plan, data_root)  # before anything is written: most mistakes show here
+    dense = sum(parameter.numel() for parameter in backbone.parameters())
     with folder.locked():
         folder.start(plan.as_toml(), versions())
         stage = [0, 1]  # which task of how many
@@ -171,7 +173,7 @@ def perform(
             tell({"event": "start"})
             record = PROTOCOLS[plan.experiment.partition("/")[0]](
                 learner, benchmark, dense=dense, checkpoints=folder.checkpoints, archive=folder.archive,
-                progress=watch, say=tell, **plan.settings["protocol"],
+                backbone=backbone, progress=watch, say=tell, **plan.settings["protocol"],
             )  # fmt: skip
         finally:
             torch.set_num_threads(before)
@@ -180,8 +182,8 @@ def perform(
         return record
 
 
-def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner, int]:
-    """The benchmark, the learner and the number of weights of one network."""
+def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner, nn.Module]:
+    """The benchmark, the learner and the network that it wraps."""
     settings = {key: dict(value) for key, value in plan.settings.items()}
     make_benchmark = BENCHMARKS[settings["benchmark"].pop("name")]
     if "data_root" in inspect.signature(make_benchmark).parameters:
@@ -194,8 +196,7 @@ def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner
     settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
     recipe = Recipe(**settings["recipe"])
     learner = METHODS[plan.method](backbone, recipe=recipe, seed=plan.seed, **settings["method"])
-    dense = sum(parameter.numel() for parameter in backbone.parameters())
-    return benchmark, learner, dense
+    return benchmark, learner, backbone
 
 
 def estimate(plan: Plan, data_root: Path | None = None) -> dict[str, float]:
@@ -358,7 +359,7 @@ def _name_of(settings: Mapping[str, Mapping[str, Any]], section: str, method: st
 
 def _converted(key: str, value: Any, annotation: Any) -> Any:
     """`value` as the annotation wants it: none, tuples, whole numbers for fractions; an error says what it takes."""
-    if key.endswith("heads"):
+    if key.rpartition(".")[2] == "heads":
         _known("head", str(value), HEADS)
         return value
     options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)

@@ -1,10 +1,11 @@
-"""Metrics: ACC and BWT of an accuracy matrix, and the footprint of a memory (CAP).
+"""Metrics: ACC, BWT and FWT of accuracies, and the footprint of a memory (CAP).
 
 `accuracy[t][i]` is the accuracy on task i after task t was learned; None where it was not measured.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from forgetfree.contracts import Memory
 from forgetfree.errors import InputError
@@ -33,6 +34,10 @@ class Footprint:
     """Values that single tasks own (biases, norms, statistics), heads apart."""
     heads: int
     """Values in heads."""
+    extras: int = 0
+    """Other values that a method needs to answer."""
+    training: int = 0
+    """Values kept between tasks only to learn the next one: scores, a Fisher matrix, bases."""
     written: float | None = None
     """Bytes of the archive that was really written, over those of one dense network; None where none was."""
     written_without_heads: float | None = None
@@ -56,6 +61,20 @@ def backward_transfer(accuracy: Matrix) -> float | None:
     return sum(changes) / len(changes) if changes and len(changes) == len(accuracy) - 1 else None
 
 
+def forward_transfer(
+    before: Sequence[float | None], random: Sequence[float], *, over: Literal["T", "T-1"] = "T-1"
+) -> float | None:
+    """FWT: by how much what was learned before beats a random network on the next task; None if not measured.
+
+    `before[i]` is the accuracy on task i after task i-1, `random[i]` a random network's. The paper prints a division by
+    T of a sum over T-1 tasks; its numbers are means over T-1.
+    """
+    gains = [value - random[i] for i, value in enumerate(before) if i and value is not None]
+    if not gains or len(gains) != len(before) - 1:
+        return None
+    return sum(gains) / (len(before) if over == "T" else len(gains))
+
+
 def footprint(memory: Memory, dense: int, *, sections: Mapping[str, int] | None = None, nbytes: int = 0) -> Footprint:
     """What `memory` costs; `dense` is the number of weights of one network.
 
@@ -75,6 +94,8 @@ def footprint(memory: Memory, dense: int, *, sections: Mapping[str, int] | None 
         mask_bits=mask_bits,
         own=sum(value.numel() for ticket in memory.tickets.values() for value in ticket.own.values()),
         heads=sum(value.numel() for head in memory.heads.values() for value in head.values()),
+        extras=sum(value.numel() for value in memory.extras.values()),
+        training=sum(value.numel() for value in memory.training.values()),
         written=None if sections is None else nbytes / (BYTES * dense),
         written_without_heads=None if sections is None else (nbytes - sections["heads"]) / (BYTES * dense),
     )

@@ -23,7 +23,7 @@ import tomli_w
 
 from forgetfree.errors import FileError, InputError
 from forgetfree.files import write_atomically
-from forgetfree.lab.metrics import average_accuracy, backward_transfer
+from forgetfree.lab.metrics import average_accuracy, backward_transfer, forward_transfer
 
 
 @dataclass
@@ -44,6 +44,8 @@ class Record:
     notes: dict[str, Any] = field(default_factory=dict)
     archive: dict[str, Any] = field(default_factory=dict)
     """Of memory.ticket: bytes of the file and of its parts; answers asked again after reading it, how many differed."""
+    transfer: dict[str, Any] = field(default_factory=dict)
+    """Accuracies on tasks that are not learned yet: of guesses, tickets of others and random networks."""
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"learning": [], "testing": []})
 
     @property
@@ -54,10 +56,16 @@ class Record:
     def bwt(self) -> float | None:
         return backward_transfer(self.accuracy)
 
+    @property
+    def fwt(self) -> float | None:
+        """By the guesses: what was learned, an untrained head."""
+        return forward_transfer(self.transfer["guesses"], self.transfer["random"]) if self.transfer else None
+
     def reproducible(self) -> dict[str, Any]:
         """All but the wall times, with the metrics derived from it."""
         values = {key: value for key, value in asdict(self).items() if key != "seconds"}
-        return {"metrics": {"acc": self.acc, "bwt": self.bwt, **self.footprints[-1]}, **values}
+        metrics = {"acc": self.acc, "bwt": self.bwt, "fwt": self.fwt, **self.footprints[-1]}
+        return {"metrics": metrics, **values}
 
 
 class RunFolder:
@@ -91,9 +99,9 @@ class RunFolder:
     def versions(self) -> dict[str, Any]:
         return dict(self._toml().get("versions", {}))
 
-    def check(self, plan: Mapping[str, Any]) -> None:
-        """Refuse a folder of another plan, showing the difference."""
-        difference = _difference(self.plan(), plan)
+    def check(self, plan: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+        """Refuse a folder of another plan, showing the difference; `there` is its own, with all defaults."""
+        difference = _difference(there, plan)
         if difference:
             raise InputError(
                 f"{self.path} holds another run; it differs in\n"
@@ -139,7 +147,7 @@ class RunFolder:
         """The record of a finished run."""
         try:
             content = json.loads((self.path / "record.json").read_text())
-            later: dict[str, Any] = {"archive": {}}  # what records of earlier versions lack
+            later: dict[str, Any] = {"archive": {}, "transfer": {}}  # what records of earlier versions lack
             return Record(**{entry.name: {**later, **content}[entry.name] for entry in fields(Record)})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(f"{self.path / 'record.json'} cannot be read as a record: {error!r}.") from error

@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from forgetfree.archive import load, save, sizes
 from forgetfree.contracts import Learner, Task
 from forgetfree.lab.benchmarks.stream import Benchmark, Exam
 from forgetfree.lab.metrics import footprint
+from forgetfree.lab.protocols.transfer import Guesser, guessed, transfer
 from forgetfree.lab.records import Record
 
 Say = Callable[[dict[str, Any]], None]
@@ -33,6 +34,8 @@ def run(
     batch: int = 256,
     checkpoints: Path | None = None,
     archive: Path | None = None,
+    backbone: nn.Module | None = None,
+    forward: bool = True,
     progress: Callable[[Any], None] | None = None,
     say: Say = lambda event: None,
 ) -> Record:
@@ -40,14 +43,19 @@ def run(
 
     `evaluate="first-and-last"` tests a task right after it is learned and at the end only, for long streams.
     With `checkpoints`, a killed run replays finished tasks from there and goes on with the next. `archive` is where the
-    learner is written at the end.
+    learner is written at the end. `forward` measures forward transfer too; it needs `backbone`, the network as it was
+    wrapped, and a learner that guesses.
     """
     record = Record(tasks=list(benchmark.names), notes=dict(benchmark.notes))
     last = len(record.tasks) - 1
     first_answers: dict[str, Tensor] = {}
+    guesses: list[float | None] = []
+    forward = forward and backbone is not None and hasattr(learner, "guess") and not hasattr(learner, "finish")
     finish = getattr(learner, "finish", None)  # learners that only collect until the end have one
     for t, task in enumerate(benchmark.tasks):
         say({"event": "task", "task": task.name, "position": t, "tasks": last + 1, "done": t / (last + 1)})
+        if forward:
+            guesses.append(guessed(cast(Guesser, learner), task, benchmark.tests[task.name], batch) if t else None)
         started = time.monotonic()
         learner.learn(task, checkpoint=_checkpoint(checkpoints, t), progress=progress)
         if finish and t == last:
@@ -72,6 +80,8 @@ def run(
         record.accuracy.append(row)
         _note(record, learner, task)
         say({"event": "tested", "task": task.name, "accuracy": row, "done": (t + 1) / (last + 1)})
+    if forward and backbone is not None:
+        record.transfer = transfer(cast(Guesser, learner), backbone, benchmark, guesses, batch)
     return record
 
 
