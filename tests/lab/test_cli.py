@@ -156,6 +156,18 @@ def test_reporting_unfinished_runs_says_how_to_go_on(call, tmp_path):
     assert "changed" in call("resume", tmp_path)
 
 
+def test_a_table_of_the_paper_is_printed_and_written_as_markdown_csv_and_latex(call, tmp_path):
+    stored = Path(__file__).parents[2] / "results" / "til-permuted_mnist"
+    text = call("report", stored, "--table", 1, "--to", tmp_path)
+    assert "Table 1: Omniglot Rotation" in text
+    assert "ours, scale paper" in text
+    assert "published" in text
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["table-1.csv", "table-1.md", "table-1.tex"]
+    said = call("report", stored, "--table", 4, "--to", tmp_path, code=2)
+    assert "no table '4'. There are: 1, 2, 3" in said
+    assert "these runs are of permuted_mnist" in call("report", stored, "--table", 2, "--to", tmp_path, code=2)
+
+
 def test_a_run_folder_that_was_renamed_is_not_resumed_elsewhere(call, tmp_path):
     call("run", "til/digits_split", "--scale", "smoke", "--out", tmp_path)
     record = next(tmp_path.rglob("record.json"))

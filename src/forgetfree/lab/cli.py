@@ -199,28 +199,39 @@ def resume(
         _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
 
 
-@command(example="forgetfree report runs")
+@command(example="forgetfree report runs --table 1")
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
-    to: Annotated[
-        Path | None, typer.Option(help="Folder for report.csv, .json and .md; default: the first RUNS.")
+    to: Annotated[Path | None, typer.Option(help="Folder for the files; default: the first RUNS.")] = None,
+    table: Annotated[
+        str | None, typer.Option(help="A table of the paper (1, 2 or 3): its numbers and ours, in its layout.")
     ] = None,
 ) -> None:
-    """Print the table of finished runs, and write it as CSV, JSON and Markdown."""
+    """Print the table of finished runs and write it as CSV, JSON and Markdown; --table adds LaTeX, without JSON."""
     from forgetfree.files import write_atomically
     from forgetfree.lab.records import find_runs
-    from forgetfree.lab.report.tables import as_csv, as_json, as_markdown, as_tables, rows
+    from forgetfree.lab.report import paper_tables, tables, typesetting
 
     folders = find_runs(runs)
-    table = rows(folders)
-    console.print(*as_tables(table), sep="\n")
+    if table is None:
+        name, rows = "report", tables.rows(folders)
+        console.print(*tables.as_tables(rows), sep="\n")
+        texts = {"csv": tables.as_csv(rows), "json": tables.as_json(rows), "md": tables.as_markdown(rows)}
+    else:
+        name, found = f"table-{table}", paper_tables.paper_table(table, folders)
+        console.print(*typesetting.as_terminal(found), sep="\n")
+        texts = {
+            "md": typesetting.as_markdown(found),
+            "csv": typesetting.as_csv(found),
+            "tex": typesetting.as_latex(found),
+        }
     waiting = [folder for folder in folders if not folder.finished]
     if waiting:
         console.print(f"{len(waiting)} of {len(folders)} runs are not finished: forgetfree resume {runs[0]}")
     target = to or runs[0]
-    for ending, text in {"csv": as_csv(table), "json": as_json(table), "md": as_markdown(table)}.items():
-        write_atomically(target / f"report.{ending}", text.encode())
-    console.print(f"Written: {target}/report.csv, .json, .md", highlight=False)
+    for ending, text in texts.items():
+        write_atomically(target / f"{name}.{ending}", text.encode())
+    console.print(f"Written: {target}/{name}.{', .'.join(texts)}", highlight=False)
 
 
 @command(example="forgetfree inspect memory.ticket")

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from forgetfree.errors import InputError
 from forgetfree.lab.records import RunFolder
+from forgetfree.lab.report.columns import Seen, dense_weights, views
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,9 @@ class Row:
     cap_written: float | None
     cap_written_without_heads: float | None
     density: float
+    to_learn: float | None
     bwt: float | None
+    fwt: float | None
     compared: int
     different: int
     seconds: float
@@ -48,7 +51,9 @@ HEADINGS = {
     "cap_written": "file",
     "cap_written_without_heads": "no heads",
     "density": "used",
+    "to_learn": "to learn",
     "bwt": "BWT",
+    "fwt": "FWT",
     "different": "changed",
     "seconds": "time",
     "notes": "notes",
@@ -61,23 +66,34 @@ CAPTION = (
     "heads: the same without the bytes of the heads. used: part of the shared weights that some task uses. BWT: mean "
     "change of earlier tasks. changed: earlier answers that are no longer bit-identical."
 )
+FURTHER = {
+    "to_learn": "to learn: what is kept only to learn on, where one dense network is 100.",
+    "fwt": "FWT: accuracy on a task before it is learned, with an untrained head, less that of random networks; mean "
+    "over the tasks after the first.",
+}
+"""Captions of columns that not every table has."""
 
 
-def rows(folders: Sequence[RunFolder]) -> list[Row]:
-    """Finished runs, grouped by everything but the seed, in the order they come."""
-    groups: dict[tuple[str, str, str, str], list[RunFolder]] = {}
-    for folder in folders:
-        if folder.finished:
-            plan = folder.plan()
-            run = plan["run"]
-            settings = ", ".join(f"{key}={value}" for key, value in sorted(plan.get("overrides", {}).items()))
-            groups.setdefault((run["experiment"], run["method"], settings, run["scale"]), []).append(folder)
-    if not groups:
+def finished(folders: Sequence[RunFolder]) -> list[RunFolder]:
+    """Those that are; an error where none is."""
+    done = [folder for folder in folders if folder.finished]
+    if not done:
         raise InputError(
             "none of these runs is finished yet: "
             + ", ".join(str(folder.path) for folder in folders)
             + ". Go on with: forgetfree resume RUNS"
         )
+    return done
+
+
+def rows(folders: Sequence[RunFolder]) -> list[Row]:
+    """Finished runs, grouped by everything but the seed, in the order they come."""
+    groups: dict[tuple[str, str, str, str], list[Seen]] = {}
+    for folder in finished(folders):
+        seen = views(folder)[0]
+        run = seen.plan["run"]
+        settings = ", ".join(f"{key}={value}" for key, value in sorted(seen.plan.get("overrides", {}).items()))
+        groups.setdefault((run["experiment"], run["method"], settings, run["scale"]), []).append(seen)
     return [_row(key, members) for key, members in groups.items()]
 
 
@@ -90,22 +106,22 @@ def as_tables(table: Sequence[Row]) -> list[Table]:
 
 
 def _shown(title: str, table: Sequence[Row]) -> Table:
+    cells = [_cells(row) for row in table]
+    used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(row[key] for row in cells)]
     shown = Table(
         title=title,
         title_justify="left",
         box=SIMPLE,
         padding=0,
         show_edge=False,
-        caption=CAPTION,
+        caption=" ".join([CAPTION, *(text for key, text in FURTHER.items() if key in used)]),
         caption_justify="left",
     )
-    cells = [_cells(row) for row in table]
-    used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(row[key] for row in cells)]
     for key in used:
         text = key in ("method", "settings", "notes")
-        narrow = key in ("settings", "seeds", "notes")  # only these may be folded where the terminal is narrow
-        least = None if narrow else max(len(cell) for cell in (HEADINGS[key], *(row[key] for row in cells)))
-        shown.add_column(HEADINGS[key], justify="left" if text else "right", min_width=least, overflow="fold")
+        whole = key not in ("settings", "seeds", "acc", "notes")  # the others give way where the terminal is narrow
+        heading = HEADINGS[key].replace(" ", "\n")
+        shown.add_column(heading, justify="left" if text else "right", no_wrap=whole, overflow="fold")
     for row in cells:
         shown.add_row(*(row[key] for key in used))
     return shown
@@ -130,26 +146,34 @@ def as_json(table: Sequence[Row]) -> str:
     return json.dumps([asdict(row) for row in table], indent=1)
 
 
-def _row(key: tuple[str, str, str, str], folders: Sequence[RunFolder]) -> Row:
-    records = [folder.record() for folder in folders]
+def _row(key: tuple[str, str, str, str], runs: Sequence[Seen]) -> Row:
+    records = [run.record for run in runs]
     accs = [record.acc for record in records]
     bwts = [record.bwt for record in records if record.bwt is not None]
     notes = {f"{name}: {value}" for record in records for name, value in record.notes.items()}
     return Row(
         *key,
-        seeds=tuple(sorted(folder.plan()["run"]["seed"] for folder in folders)),
+        seeds=tuple(sorted(run.plan["run"]["seed"] for run in runs)),
         acc=statistics.mean(accs),
         acc_deviation=statistics.stdev(accs) if len(accs) > 1 else None,
         cap_formula=statistics.mean(record.footprints[-1]["formula"] for record in records),
         cap_written=_mean([record.footprints[-1].get("written") for record in records]),
         cap_written_without_heads=_mean([record.footprints[-1].get("written_without_heads") for record in records]),
         density=statistics.mean(record.footprints[-1]["density"] for record in records),
+        to_learn=_mean([_to_learn(record.footprints[-1]) for record in records]),
         bwt=statistics.mean(bwts) if bwts else None,
+        fwt=_mean([record.fwt for record in records]),
         compared=sum(record.compared for record in records),
         different=sum(record.different for record in records),
         seconds=statistics.mean(sum(map(sum, record.seconds.values())) for record in records),
         notes="; ".join(sorted(notes)),
     )
+
+
+def _to_learn(cost: Mapping[str, float]) -> float | None:
+    """Values kept only to learn on (Fisher information, bases, scores), in units of one dense network."""
+    values = cost.get("training")
+    return None if values is None else values / dense_weights(cost)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -165,6 +189,10 @@ def _share(part: int, whole: int) -> str:
     return "0" if not part else f"{max(100 * part / whole, 0.01):.2f}"
 
 
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{100 * fraction:.2f}"
+
+
 def _cells(row: Row) -> dict[str, str]:
     deviation = f" ± {100 * row.acc_deviation:.2f}" if row.acc_deviation is not None else ""
     values: dict[str, Any] = {
@@ -172,12 +200,12 @@ def _cells(row: Row) -> dict[str, str]:
         "seeds": " ".join(map(str, row.seeds)),
         "acc": f"{100 * row.acc:.2f}{deviation}",
         "cap_formula": f"{100 * row.cap_formula:.2f}",
-        "cap_written": "" if row.cap_written is None else f"{100 * row.cap_written:.2f}",
-        "cap_written_without_heads": ""
-        if row.cap_written_without_heads is None
-        else f"{100 * row.cap_written_without_heads:.2f}",
+        "cap_written": _percent(row.cap_written),
+        "cap_written_without_heads": _percent(row.cap_written_without_heads),
         "density": f"{100 * row.density:.2f}",
-        "bwt": "" if row.bwt is None else f"{100 * row.bwt:.2f}",
+        "to_learn": _percent(row.to_learn),
+        "bwt": _percent(row.bwt),
+        "fwt": _percent(row.fwt),
         "different": _share(row.different, row.compared),
         "seconds": f"{row.seconds:.0f} s" if row.seconds < 100 else f"{row.seconds / 60:.0f} min",
     }
