@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from scipy.io import savemat
 from torch import Tensor
 
 from forgetfree.lab.benchmarks import sources
@@ -40,25 +42,42 @@ def as_idx() -> Callable[[Tensor], bytes]:
     return idx_bytes
 
 
+def write_idx(folder: Path, parts: dict[str, int], seed: int) -> dict[str, sources.Original]:
+    """Random images of 28×28 and their labels in the files of MNIST, so many for each part."""
+    draw, files = torch.Generator().manual_seed(seed), {}
+    folder.mkdir(parents=True)
+    for part, count in parts.items():
+        images = torch.randint(256, (count, 28, 28), generator=draw).to(torch.uint8)
+        labels = (torch.arange(count) % 10).to(torch.uint8)
+        for name, values in ((f"{part}-images-idx3-ubyte.gz", images), (f"{part}-labels-idx1-ubyte.gz", labels)):
+            (folder / name).write_bytes(gzip.compress(idx_bytes(values), mtime=0))
+            files[name] = original(folder / name, count)
+    return files
+
+
+def original(path: Path, rows: int, **more: object) -> sources.Original:
+    """The file at `path` as if it had been published so."""
+    return sources.Original(hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size, rows, **more)
+
+
 @pytest.fixture
 def miniature_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data root with 300 and 100 random images in MNIST's files; SOURCES and the environment know of it."""
-    draw = torch.Generator().manual_seed(0)
-    contents = {}
-    for part, count in (("train", 300), ("t10k", 100)):
-        contents[f"{part}-images-idx3-ubyte.gz"] = torch.randint(256, (count, 28, 28), generator=draw).to(torch.uint8)
-        contents[f"{part}-labels-idx1-ubyte.gz"] = (torch.arange(count) % 10).to(torch.uint8)
-    root, files = tmp_path / "data", {}
-    (root / "mnist").mkdir(parents=True)
-    for name, values in contents.items():
-        content = gzip.compress(idx_bytes(values), mtime=0)
-        (root / "mnist" / name).write_bytes(content)
-        files[name] = sources.Original(hashlib.sha256(content).hexdigest(), len(content), len(values))
-    row = replace(sources.SOURCES["mnist"], files=files, mirrors=("http://127.0.0.1:9/",))
-    monkeypatch.setitem(sources.SOURCES, "mnist", row)
-    monkeypatch.setattr(sources, "_cache", lambda: tmp_path / "cache")
-    monkeypatch.setenv(sources.ENVIRONMENT, str(root))
-    return root
+    files = write_idx(tmp_path / "data" / "mnist", {"train": 300, "t10k": 100}, 0)
+    return register(monkeypatch, tmp_path, "mnist", files)
+
+
+@pytest.fixture
+def miniature_fashion_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with 200 and 100 random images in Fashion-MNIST's files."""
+    files = write_idx(tmp_path / "data" / "fashion-mnist", {"train": 200, "t10k": 100}, 1)
+    return register(monkeypatch, tmp_path, "fashion-mnist", files)
+
+
+@pytest.fixture
+def miniature_notmnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with 200 random images in notMNIST's files."""
+    return register(monkeypatch, tmp_path, "notmnist", write_idx(tmp_path / "data" / "notmnist", {"t10k": 200}, 2))
 
 
 def register(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, files: dict[str, sources.Original]) -> Path:
@@ -78,23 +97,124 @@ def cifar100_records(of_each: int, seed: int) -> bytes:
     return torch.cat([(fine % 20)[:, None], fine[:, None], pixels], 1).to(torch.uint8).numpy().tobytes()
 
 
+def pack_tar(path: Path, members: dict[str, bytes]) -> None:
+    """Write a compressed archive of these members."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
 @pytest.fixture
 def miniature_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data root with 20 and 2 random images of each class in CIFAR-100's binary archive."""
-    folder, content = tmp_path / "data" / "cifar100", io.BytesIO()
+    path = tmp_path / "data" / "cifar100" / "cifar-100-binary.tar.gz"
+    members = {
+        f"cifar-100-binary/{part}.bin": cifar100_records(of_each, of_each)
+        for part, of_each in (("train", 20), ("test", 2))
+    }
+    pack_tar(path, members)
+    unpacked = {name: hashlib.sha256(records).hexdigest() for name, records in members.items()}
+    return register(monkeypatch, tmp_path, "cifar100", {path.name: original(path, 2200, unpacked=unpacked)})
+
+
+def cifar10_members() -> dict[str, bytes]:
+    """Five batches of 60 random images and one of 100 to test."""
+    draw, members = torch.Generator().manual_seed(3), {}
+    for name, count in [(f"data_batch_{i}", 60) for i in range(1, 6)] + [("test_batch", 100)]:
+        records = torch.randint(256, (count, 3073), generator=draw).to(torch.uint8)
+        records[:, 0] = torch.arange(count) % 10
+        members[f"cifar-10-batches-bin/{name}.bin"] = records.numpy().tobytes()
+    return members
+
+
+@pytest.fixture
+def miniature_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with 300 and 100 random images in CIFAR-10's binary archive."""
+    path = tmp_path / "data" / "cifar10" / "cifar-10-binary.tar.gz"
+    pack_tar(path, cifar10_members())
+    return register(monkeypatch, tmp_path, "cifar10", {path.name: original(path, 400)})
+
+
+@pytest.fixture
+def miniature_svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with 200 and 100 random digits in SVHN's MATLAB files; a 0 is labelled 10, as published."""
+    folder, draw, files = tmp_path / "data" / "svhn", np.random.default_rng(4), {}
     folder.mkdir(parents=True)
-    unpacked = {}
-    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
-        for part, of_each in (("train", 20), ("test", 2)):
-            records = cifar100_records(of_each, of_each)
-            member = tarfile.TarInfo(f"cifar-100-binary/{part}.bin")
-            member.size = len(records)
-            archive.addfile(member, io.BytesIO(records))
-            unpacked[member.name] = hashlib.sha256(records).hexdigest()
-    packed = content.getvalue()
-    (folder / "cifar-100-binary.tar.gz").write_bytes(packed)
-    original = sources.Original(hashlib.sha256(packed).hexdigest(), len(packed), 2200, unpacked)
-    return register(monkeypatch, tmp_path, "cifar100", {"cifar-100-binary.tar.gz": original})
+    for part, count in (("train", 200), ("test", 100)):
+        path = folder / f"{part}_32x32.mat"
+        images = draw.integers(0, 256, (32, 32, 3, count)).astype(np.uint8)
+        labels = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]
+        savemat(path, {"X": images, "y": labels}, do_compression=True)
+        files[path.name] = original(path, count)
+    return register(monkeypatch, tmp_path, "svhn", files)
+
+
+def jpeg_bytes(pixels: np.ndarray) -> bytes:
+    """A JPEG of [height, width, 3] or, grey, [height, width]."""
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "JPEG", quality=95)
+    return content.getvalue()
+
+
+def tiny_imagenet_members(classes: int = 15, of_each: int = 12, tests: int = 2) -> dict[str, bytes]:
+    """Random photographs, the classes not in the order of their names; one of them is grey."""
+    draw, members, lines = np.random.default_rng(5), {}, []
+    names = [f"n{(7919 * i) % 10**8:08}" for i in range(classes, 0, -1)]
+    for name in names:
+        for i in range(of_each):
+            pixels = draw.integers(0, 256, (64, 64, 3)).astype(np.uint8)
+            member = f"tiny-imagenet-200/train/{name}/images/{name}_{i}.JPEG"
+            members[member] = jpeg_bytes(pixels[..., 0] if i == 11 else pixels)
+    for i in range(classes * tests):
+        pixels = draw.integers(0, 256, (64, 64, 3)).astype(np.uint8)
+        members[f"tiny-imagenet-200/val/images/val_{i}.JPEG"] = jpeg_bytes(pixels)
+        lines.append(f"val_{i}.JPEG\t{names[i % classes]}\t0\t0\t63\t63\n")
+    members["tiny-imagenet-200/val/val_annotations.txt"] = "".join(lines).encode()
+    members["tiny-imagenet-200/test/images/test_0.JPEG"] = jpeg_bytes(np.zeros((64, 64, 3), np.uint8))
+    return members
+
+
+def pack_zip(path: Path, members: dict[str, bytes]) -> None:
+    """Write a zip of these members."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.fixture
+def miniature_tiny_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with 15 classes of 12 and 2 random photographs in Tiny ImageNet's archive."""
+    path = tmp_path / "data" / "tiny-imagenet" / "tiny-imagenet-200.zip"
+    pack_zip(path, tiny_imagenet_members())
+    return register(monkeypatch, tmp_path, "tiny-imagenet", {path.name: original(path, 210)})
+
+
+@pytest.fixture
+def tiny_imagenet_content() -> dict[str, bytes]:
+    """What the miniature Tiny ImageNet is packed of."""
+    return tiny_imagenet_members()
+
+
+@pytest.fixture
+def packed() -> Callable[[Path, dict[str, bytes]], None]:
+    """Write a zip or a tar.gz of members, by the ending of its name."""
+    return lambda path, members: (pack_zip if path.suffix == ".zip" else pack_tar)(path, members)
+
+
+@pytest.fixture
+def as_jpeg() -> Callable[[np.ndarray], bytes]:
+    """The bytes of a JPEG file."""
+    return jpeg_bytes
+
+
+@pytest.fixture
+def cifar10_content() -> dict[str, bytes]:
+    """What the miniature CIFAR-10 is packed of."""
+    return cifar10_members()
 
 
 def png_bytes(pixels: Tensor) -> bytes:
@@ -128,6 +248,5 @@ def miniature_omniglot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                     image = (torch.rand(105, 105, generator=draw) < 0.9).to(torch.uint8)
                     name = f"images_{part}/{alphabet}/character{character:02}/{character:04}_{drawing:02}.png"
                     archive.writestr(name, png_bytes(image))
-        digest, size = hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size
-        files[path.name] = sources.Original(digest, size, 20 * characters, members=sources.members_digest(path))
+        files[path.name] = original(path, 20 * characters, members=sources.members_digest(path))
     return register(monkeypatch, tmp_path, "omniglot", files)

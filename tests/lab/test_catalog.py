@@ -13,15 +13,17 @@ FOLDER = Path(forgetfree.__file__).parent / "lab" / "catalog"
 FILES = sorted(FOLDER.rglob("*.toml"))
 NAMES = [str(file.relative_to(FOLDER).with_suffix("")) for file in FILES]
 NEEDS_DATA = {
-    "til/cifar100_split": "cifar100",
-    "til/cifar100_superclass": "cifar100",
-    "til/omniglot_rotation": "omniglot",
-    "til/permuted_mnist": "mnist",
+    "til/cifar100_split": ["cifar100"],
+    "til/cifar100_superclass": ["cifar100"],
+    "til/five_datasets": ["cifar10", "mnist", "svhn", "fashion_mnist", "notmnist"],
+    "til/omniglot_rotation": ["omniglot"],
+    "til/permuted_mnist": ["mnist"],
+    "til/tiny_imagenet": ["tiny_imagenet"],
 }
 
 
 def test_the_walk_finds_what_the_catalog_lists():
-    assert len(NAMES) == 6
+    assert len(NAMES) == 8
     assert list(catalog()) == NAMES
 
 
@@ -47,7 +49,9 @@ def test_a_file_names_every_method_and_the_scales(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_experiment_runs_at_scale_smoke(name, method, tmp_path, request):
-    root = request.getfixturevalue("miniature_" + NEEDS_DATA[name]) if name in NEEDS_DATA else None
+    root = None
+    for source in NEEDS_DATA.get(name, []):
+        root = request.getfixturevalue("miniature_" + source)
     (each,) = plan(name, methods=[method], scale="smoke")
     record = perform(each, tmp_path, data_root=root)
     assert len(record.accuracy) == len(record.tasks) >= 2

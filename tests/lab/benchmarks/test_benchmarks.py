@@ -20,10 +20,14 @@ from forgetfree.testing import check_benchmark
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-@pytest.mark.usefixtures("miniature_mnist", "miniature_cifar100", "miniature_omniglot")
+@pytest.mark.usefixtures(
+    "miniature_mnist", "miniature_fashion_mnist", "miniature_notmnist", "miniature_cifar10", "miniature_svhn",
+    "miniature_cifar100", "miniature_omniglot", "miniature_tiny_imagenet",
+)  # fmt: skip
 def test_every_benchmark_keeps_the_contract(name: str) -> None:
-    few = {"tasks": 2} if name == "omniglot_rotation" else {}  # the miniature has 26 characters
-    check_benchmark(lambda seed: BENCHMARKS[name](seed=seed, **few))
+    few = {"omniglot_rotation": 2, "tiny_imagenet": 3}  # the miniatures have 26 characters and 15 classes
+    settings = {"tasks": few[name]} if name in few else {}
+    check_benchmark(lambda seed: BENCHMARKS[name](seed=seed, **settings))
 
 
 # The contract notices what is broken

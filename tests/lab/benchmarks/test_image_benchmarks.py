@@ -21,7 +21,6 @@ from forgetfree.lab.benchmarks.omniglot_rotation import omniglot_rotation
 from forgetfree.lab.benchmarks.stream import Benchmark
 from forgetfree.testing import check_benchmark
 
-AsPng = Callable[[Tensor], bytes]
 with_data = pytest.mark.skipif(not os.environ.get(sources.ENVIRONMENT), reason="needs a data root in FORGETFREE_DATA")
 
 
@@ -71,8 +70,8 @@ def test_a_superclass_holds_its_classes_and_each_pixel_where_it_belongs(
         assert (exam.inputs[:, c, h, w] * 255).round().tolist() == mine[:, 2 + byte].tolist()
 
 
-def test_wide_limits_and_fewer_tasks(miniature_cifar100: Path) -> None:
-    wide = cifar100_superclass(tasks=3, wide=True, limit=4)
+def test_wide_heads_limits_and_fewer_tasks(miniature_cifar100: Path) -> None:
+    wide = cifar100_superclass(tasks=3, wide_heads=True, limit=4)
     assert [task.width for task in wide.tasks] == [100] * 3
     assert [len(wide.tasks[0].train[1]), len(wide.tests[wide.names[0]].labels)] == [4, 4]
     assert "4" in str(wide.notes["subset"])
@@ -141,8 +140,8 @@ def test_only_the_released_split_lets_rotations_of_a_drawing_on_both_sides(minia
 def test_drawings_are_decoded_once_also_by_many_at_a_time(
     miniature_omniglot: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    decoded, reduced = [], sources._reduced
-    monkeypatch.setattr(sources, "_reduced", lambda images: decoded.append(1) or reduced(images))
+    decoded, reduced = [], sources.reduced
+    monkeypatch.setattr(sources, "reduced", lambda images: decoded.append(1) or reduced(images))
     threads = [threading.Thread(target=sources.omniglot) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -176,32 +175,6 @@ def test_the_same_images_packed_anew_are_the_original_and_others_are_not(miniatu
     assert [status.state for status in sources.check("omniglot")] == ["ok", "subset"]
     with pytest.raises(ff.DataError, match=r"images_evaluation\.zip is a subset: 199 of 200"):
         sources.omniglot()
-
-
-def test_png_files_come_back_as_they_were_written_or_are_refused(as_png: AsPng) -> None:
-    pixels = (torch.rand(7, 13, generator=torch.Generator().manual_seed(0)) < 0.5).to(torch.uint8)
-    content = as_png(pixels)
-    assert np.array_equal(sources.read_png(content, "here"), pixels.numpy() * 255)
-    wrong = {
-        b"GIF89a" + content: "not a PNG",
-        content[:24] + b"\x02" + content[25:]: "depth 2",
-        content[:45]: "damaged",
-    }
-    for damaged, words in wrong.items():
-        with pytest.raises(ff.DataError, match=words):
-            sources.read_png(damaged, "here")
-
-
-def test_every_png_filter_is_undone() -> None:
-    rows = np.random.default_rng(0).integers(0, 256, (5, 6)).astype(np.uint8)
-    padded = np.pad(rows.astype(int), ((1, 0), (1, 0)))
-    left, above, corner = padded[1:, :-1], padded[:-1, 1:], padded[:-1, :-1]
-    guess = left + above - corner
-    near = np.argmin(np.abs(guess - np.stack([left, above, corner])), axis=0)  # of equals the first
-    paeth = np.choose(near, [left, above, corner])
-    guesses = [np.zeros_like(left), left, above, (left + above) // 2, paeth]
-    filtered = np.stack([(rows[i] - guesses[i][i]) % 256 for i in range(5)]).astype(np.uint8)
-    assert np.array_equal(sources._unfiltered(np.arange(5, dtype=np.uint8), filtered, "here"), rows)
 
 
 # Real data

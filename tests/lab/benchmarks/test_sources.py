@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import forgetfree as ff
-from forgetfree.lab.benchmarks import sources
+from forgetfree.lab.benchmarks import downloads, sources
 
 IMAGES = "train-images-idx3-ubyte.gz"
 AsIdx = Callable[[Tensor], bytes]
@@ -53,7 +53,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         def log_message(self, *_: object) -> None: ...
 
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(sources, "_PAUSE", 0.0)
+    monkeypatch.setattr(downloads, "PAUSE", 0.0)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(served.folder))) as listening:
         served.address = f"http://127.0.0.1:{listening.server_port}/"
         thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})

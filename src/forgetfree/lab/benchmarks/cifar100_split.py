@@ -33,19 +33,21 @@ FINE = (
 def cifar100_split(
     *,
     tasks: int = 10,
-    wide: bool = False,
+    wide_heads: bool = False,
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
 ) -> Benchmark:
     """Ten tasks, or the first few of them; the seed chooses what validates.
 
-    `wide` gives every task 100 outputs, as in the released code. `limit` takes the first so many images of each
-    part of a task, for a quick look.
+    `wide_heads` gives every task 100 outputs, as in the released code. `limit` takes the first so many images of
+    each part of a task, for a quick look.
     """
     check_count("tasks", tasks, 10)
     groups = [tuple(range(10 * t, 10 * t + 10)) for t in range(tasks)]
-    return class_groups("cifar100_split", cifar100(data_root), groups, _normalised, seed=seed, wide=wide, limit=limit)
+    return class_groups(
+        "cifar100_split", cifar100(data_root), groups, _normalised, seed=seed, wide_heads=wide_heads, limit=limit
+    )
 
 
 def class_groups(
@@ -55,7 +57,7 @@ def class_groups(
     prepare: Callable[[Tensor], Tensor],
     *,
     seed: int,
-    wide: bool,
+    wide_heads: bool,
     limit: int | None,
     notes: Notes | None = None,
 ) -> Benchmark:
@@ -74,7 +76,7 @@ def class_groups(
         return prepare(images[chosen]), torch.searchsorted(group, labels[chosen])  # groups are ascending
 
     names = [tuple(FINE[label] for label in group) for group in groups]
-    outputs = len(FINE) if wide else None
+    outputs = len(FINE) if wide_heads else None
     return from_parts(name, names, samples, outputs=outputs, notes={**(notes or {}), **subset})
 
 

@@ -18,7 +18,7 @@ def cifar100_superclass(
     *,
     tasks: int = 20,
     scrambled: bool = False,
-    wide: bool = False,
+    wide_heads: bool = False,
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
@@ -26,15 +26,15 @@ def cifar100_superclass(
     """Twenty tasks, or the first few of them; the seed chooses what validates.
 
     `scrambled` reads the three colour planes as if they were pixels of three bytes, as the code behind the published
-    numbers did: hardly a pixel is in its place. `wide` gives every task 100 outputs, as there. `limit` takes the
-    first so many images of each part of a task, for a quick look.
+    numbers did: hardly a pixel is in its place. `wide_heads` gives every task 100 outputs, as there. `limit` takes
+    the first so many images of each part of a task, for a quick look.
     """
     check_count("tasks", tasks, 20)
     data = cifar100(data_root)
     notes: Notes = {"pixels": "scrambled as in the released code"} if scrambled else {}
     return class_groups(
         "cifar100_superclass", data, _superclasses(data)[:tasks], _scrambled if scrambled else _scaled,
-        seed=seed, wide=wide, limit=limit, notes=notes,
+        seed=seed, wide_heads=wide_heads, limit=limit, notes=notes,
     )  # fmt: skip
 
 

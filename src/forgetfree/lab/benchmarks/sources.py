@@ -1,145 +1,60 @@
-"""Where raw data comes from and how it is read: the one file that downloads or opens a data set.
+"""Where raw data is and what is in it: files are located, checked and fetched, and each data set has a reader.
 
 A data root holds one folder per source, with the files exactly as their authors published them:
 
     ROOT/mnist/train-images-idx3-ubyte.gz
 
-A new data set is one row of SOURCES and one reader. What takes long to decode is decoded once, into the user's cache
-folder, and mapped into memory from there.
+A new data set is one row of SOURCES (`originals.py`) and one reader here. What takes long to decode is decoded once,
+into the user's cache folder, and mapped into memory from there.
 """
 
-import gzip
 import hashlib
-import io
 import json
-import logging
-import math
 import os
-import tarfile
-import time
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from filelock import FileLock
-from numpy.typing import NDArray
 from torch import Tensor
 
 from forgetfree.errors import DataError, FileError, InputError
 from forgetfree.files import write_atomically
+from forgetfree.lab.benchmarks.downloads import Progress, download
+from forgetfree.lab.benchmarks.formats import (
+    CIFAR10_BYTES,
+    CIFAR10_TEST,
+    CIFAR10_TRAIN,
+    CIFAR100_BYTES,
+    Bytes,
+    check_labels,
+    drawings,
+    enlarged,
+    members_digest,
+    open_zip,
+    photographs,
+    read_idx,
+    read_idx_pair,
+    read_member,
+    read_picture,
+    read_records,
+    read_svhn,
+    reduced,
+)
+from forgetfree.lab.benchmarks.originals import SOURCES, Original, Source
+
+__all__ = [
+    "ENVIRONMENT", "SOURCES", "TINY_CLASSES", "Cifar100", "FileStatus", "Images", "Omniglot", "Original", "Progress",
+    "Source", "State", "TinyImageNet", "check", "cifar10", "cifar100", "data_root", "fashion_mnist", "fetch", "locate",
+    "members_digest", "mnist", "notmnist", "omniglot", "read_idx", "svhn", "tiny_imagenet",
+]  # fmt: skip
 
 ENVIRONMENT = "FORGETFREE_DATA"
-Progress = Callable[[str, int, int], None]
-"""Called while a file comes in: its name, bytes so far, bytes in all."""
-
-
-@dataclass(frozen=True)
-class Original:
-    """One file as it was published."""
-
-    sha256: str
-    size: int
-    rows: int
-    """How many samples it holds."""
-    unpacked: Mapping[str, str] = field(default_factory=dict)
-    """What an archive holds, path → SHA-256: laid out in the same folder, it stands in for the archive."""
-    members: str = ""
-    """Digest of the names, sizes and CRC-32 of a zip's images: the same ones packed anew stand in for the archive."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A data set: its files by name, the addresses that serve them all, and what may be done with them."""
-
-    title: str
-    homepage: str
-    licence: str
-    mirrors: tuple[str, ...]
-    """A file's address is a mirror followed by its name."""
-    files: Mapping[str, Original]
-    rows: Callable[[Path], int]
-    """How many samples a file holds; a `DataError` if it cannot be read."""
-
-    @property
-    def size(self) -> int:
-        """Bytes in all."""
-        return sum(original.size for original in self.files.values())
-
-
-SOURCES: dict[str, Source] = {
-    "mnist": Source(
-        title="MNIST: 60 000 and 10 000 handwritten digits, 28×28, grey",
-        homepage="http://yann.lecun.com/exdb/mnist/",
-        licence="CC BY-SA 3.0; copyright Yann LeCun and Corinna Cortes, derived from NIST",
-        mirrors=(
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            "https://storage.googleapis.com/cvdf-datasets/mnist/",
-        ),
-        files={
-            "train-images-idx3-ubyte.gz": Original(
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9_912_422, 60_000
-            ),
-            "train-labels-idx1-ubyte.gz": Original(
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28_881, 60_000
-            ),
-            "t10k-images-idx3-ubyte.gz": Original(
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1_648_877, 10_000
-            ),
-            "t10k-labels-idx1-ubyte.gz": Original(
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4_542, 10_000
-            ),
-        },
-        rows=lambda path: len(read_idx(path)),
-    ),
-    "cifar100": Source(
-        title="CIFAR-100: 50 000 and 10 000 photographs of 100 classes in 20 superclasses, 32×32, colour",
-        homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
-        licence="none stated; cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-        mirrors=("https://www.cs.toronto.edu/~kriz/",),
-        files={
-            "cifar-100-binary.tar.gz": Original(
-                "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-                168_513_733,
-                60_000,
-                unpacked={
-                    "cifar-100-binary/train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
-                    "cifar-100-binary/test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
-                },
-            )
-        },
-        rows=lambda path: sum(len(_cifar100_records(path, part)) for part in ("train", "test")),
-    ),
-    "omniglot": Source(
-        title="Omniglot: 1 623 handwritten characters of 50 alphabets, 20 drawings each, 105×105, black on white",
-        homepage="https://github.com/brendenlake/omniglot",
-        licence="MIT; copyright Brenden Lake",
-        mirrors=(
-            "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
-            "https://github.com/brendenlake/omniglot/raw/master/python/",
-        ),
-        files={
-            "images_background.zip": Original(
-                "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640",
-                9_464_212,
-                19_280,
-                members="976a485db5c9a8f1fef6bee96a66cc9327ef5588de9a6bfb18b846f53dc18f09",
-            ),
-            "images_evaluation.zip": Original(
-                "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee",
-                6_462_886,
-                13_180,
-                members="34c0ee36535f56810814ab60955da1eb7268f5046fbe5047b90f9cb1f8660092",
-            ),
-        },
-        rows=lambda path: len(_png_members(path)),
-    ),
-}
 
 
 def data_root(explicit: str | Path | None = None) -> Path:
@@ -223,7 +138,8 @@ def fetch(source: str, root: str | Path | None = None, progress: Progress | None
     row, folder = _row(source), data_root(root) / source
     wanted = [status.name for status in check(source, root) if status.state != "ok"]
     for position, name in enumerate(wanted):
-        failures = _download(row, name, folder, progress)
+        original, urls = row.files[name], [mirror + name for mirror in row.mirrors]
+        failures = download(urls, folder / name, sha256=original.sha256, size=original.size, progress=progress)
         if failures:
             raise DataError(
                 f"{source}: cannot download {len(wanted) - position} of {len(row.files)} files.\n"
@@ -235,17 +151,72 @@ def fetch(source: str, root: str | Path | None = None, progress: Progress | None
 
 
 class Images(NamedTuple):
-    """Images [n, height, width] and labels [n] as they are stored, uint8."""
+    """Images, grey [n, height, width] or in colour [n, 3, height, width], and labels [n] as stored, uint8."""
 
     train: Tensor
     train_labels: Tensor
     test: Tensor
     test_labels: Tensor
 
+    def subset_of(self, source: str) -> str | None:
+        """What a reader of numbers must know where these are fewer than the source was published with."""
+        here, published = len(self.train) + len(self.test), SOURCES[source].samples
+        return None if here == published else f"{source}: {here} of {published} samples, not the original files"
 
-def mnist(root: str | Path | None = None) -> Images:
+
+def mnist(root: str | Path | None = None, *, subset: bool = False) -> Images:
     """MNIST in its original order."""
-    return _idx_images(locate("mnist", root))
+    return _idx_images(locate("mnist", root, subset=subset))
+
+
+def fashion_mnist(root: str | Path | None = None, *, subset: bool = False) -> Images:
+    """Fashion-MNIST in its original order."""
+    return _idx_images(locate("fashion-mnist", root, subset=subset))
+
+
+def _idx_images(files: Mapping[str, Path]) -> Images:
+    pairs = [
+        read_idx_pair(files[f"{part}-images-idx3-ubyte.gz"], files[f"{part}-labels-idx1-ubyte.gz"])
+        for part in ("train", "t10k")
+    ]
+    return Images(*pairs[0], *pairs[1])
+
+
+def notmnist(root: str | Path | None = None, *, subset: bool = False) -> Images:
+    """The letters of notMNIST, enlarged to 32×32; the first four fifths train, the rest tests: 8 000 and 2 000."""
+    files = list(locate("notmnist", root, subset=subset).values())
+    images, labels = read_idx_pair(*files)
+    large = _decoded("notmnist-32", [_remembered_digest(files[0])], lambda: enlarged(list(images.numpy())))
+    learned = 4 * len(labels) // 5
+    return Images(large[:learned], labels[:learned], large[learned:], labels[learned:])
+
+
+def cifar10(root: str | Path | None = None, *, subset: bool = False) -> Images:
+    """CIFAR-10 in its original order."""
+    (path,) = locate("cifar10", root, subset=subset).values()
+    key = [_remembered_digest(path)]
+    train = _decoded("cifar10-train", key, lambda: np.concatenate(read_records(path, CIFAR10_TRAIN, CIFAR10_BYTES)))
+    test = _decoded("cifar10-test", key, lambda: read_records(path, CIFAR10_TEST, CIFAR10_BYTES)[0])
+    check_labels(torch.cat([train[:, 0], test[:, 0]]).numpy(), range(10), path)
+    return _from_records(train, test, size=32)
+
+
+def svhn(root: str | Path | None = None, *, subset: bool = False) -> Images:
+    """The cropped digits of SVHN in their original order, without its extra ones."""
+    parts = []
+    for name, path in locate("svhn", root, subset=subset).items():
+
+        def decode(path: Path = path) -> Bytes:
+            return read_svhn(path)
+
+        parts.append(_decoded(f"svhn-{name}", [_remembered_digest(path)], decode))
+    return _from_records(*parts, size=32)
+
+
+def _from_records(train: Tensor, test: Tensor, *, size: int) -> Images:
+    """Images and labels from records of a label and three planes of size × size pixels."""
+    pixels = (-1, 3, size, size)
+    return Images(train[:, 1:].view(pixels), train[:, 0], test[:, 1:].view(pixels), test[:, 0])
 
 
 class Cifar100(NamedTuple):
@@ -264,11 +235,14 @@ def cifar100(root: str | Path | None = None) -> Cifar100:
     (path,) = locate("cifar100", root).values()
     parts = []
     for part in ("train", "test"):
+
+        def decode(member: str = f"cifar-100-binary/{part}.bin") -> Bytes:
+            return read_records(path, [member], CIFAR100_BYTES)[0]
+
         if path.is_dir():
-            records = torch.from_numpy(_cifar100_records(path, part))
+            records = torch.from_numpy(decode())
         else:
-            key = _remembered_digest(path)
-            records = _decoded(f"cifar100-{part}", [key], lambda part=part: _cifar100_records(path, part))  # type: ignore[misc]
+            records = _decoded(f"cifar100-{part}", [_remembered_digest(path)], decode)
         coarse, fine = records[:, 0].long(), records[:, 1].long()
         if int(coarse.max()) > 19 or int(fine.max()) > 99:
             raise DataError(f"{path}: {part}.bin has labels beyond 19 (coarse) or 99 (fine): not CIFAR-100.")
@@ -289,29 +263,24 @@ def omniglot(root: str | Path | None = None) -> Omniglot:
     Characters are in the order of their names (`Alphabet/character01`, by code point), drawings in that of their files.
     """
     files = list(locate("omniglot", root).values())
-    drawings: dict[str, list[tuple[Path, str]]] = {}
+    found: dict[str, list[tuple[Path, str]]] = {}
     for path in files:
-        for member in sorted(_png_members(path)):
+        for member in sorted(drawings(path)):
             character = "/".join(member.split("/")[-3:-1])
-            drawings.setdefault(character, []).append((path, member))
-    uneven = {name: len(found) for name, found in drawings.items() if len(found) != _DRAWINGS}
+            found.setdefault(character, []).append((path, member))
+    uneven = {name: len(members) for name, members in found.items() if len(members) != _DRAWINGS}
     if uneven:
         name, count = next(iter(uneven.items()))
         raise DataError(
             f"{' and '.join(map(str, files))}: {len(uneven)} characters do not have {_DRAWINGS} drawings each; "
             f"{name} has {count}."
         )
-    names = tuple(sorted(drawings))
+    names = tuple(sorted(found))
 
-    def decode() -> NDArray[np.uint8]:
-        archives = {path: zipfile.ZipFile(path) for path in files}
-        try:
-            return np.stack(
-                [_reduced([_member(archives[path], png) for path, png in drawings[name]]) for name in names]
-            )
-        finally:
-            for archive in archives.values():
-                archive.close()
+    def decode() -> Bytes:
+        with ExitStack() as stack:
+            archives = {path: stack.enter_context(open_zip(path)) for path in files}
+            return np.stack([reduced([_drawing(archives[path], png) for path, png in found[name]]) for name in names])
 
     return Omniglot(_decoded("omniglot-32", [_remembered_digest(path) for path in files], decode), names)
 
@@ -319,107 +288,44 @@ def omniglot(root: str | Path | None = None) -> Omniglot:
 _DRAWINGS = 20  # of each character of Omniglot
 
 
-def read_png(content: bytes, where: str) -> NDArray[np.uint8]:
-    """The grey image in a PNG file, 1 or 8 bits a pixel and not interlaced, as 0..255; all that Omniglot needs."""
-    if content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
-        raise DataError(f"{where} is not a PNG file: it begins with {content[:8].hex(' ') or 'nothing'}.")
-    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
-    depth, colour, _, _, interlaced = content[24:29]
-    if depth not in (1, 8) or colour != 0 or interlaced:
-        raise DataError(f"{where}: depth {depth}, colour type {colour}; read are grey images of 1 or 8 bits.")
-    at, packed = 8, b""
-    while at + 8 <= len(content):
-        length, kind = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + 8]
-        packed += content[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
-        at += 12 + length
-    try:
-        raw = zlib.decompress(packed)
-    except zlib.error as error:
-        raise DataError(f"{where} is damaged: {error}") from error
-    stride = (width * depth + 7) // 8
-    if len(raw) != height * (stride + 1):
-        raise DataError(f"{where} is damaged: {len(raw)} bytes for {height} × {width} pixels.")
-    rows = np.frombuffer(raw, np.uint8).reshape(height, stride + 1)
-    pixels = _unfiltered(rows[:, 0], rows[:, 1:], where)
-    return np.unpackbits(pixels, axis=1, count=width) * np.uint8(255) if depth == 1 else pixels
+def _drawing(archive: zipfile.ZipFile, name: str) -> Bytes:
+    return read_picture(read_member(archive, name), "PNG", "L", 105, f"{archive.filename}: {name}")
 
 
-def _unfiltered(filters: NDArray[np.uint8], rows: NDArray[np.uint8], where: str) -> NDArray[np.uint8]:
-    """Rows of bytes from what a PNG holds: each the difference to a guess from the byte to the left and those above."""
-    lines = np.zeros((len(rows) + 1, rows.shape[1]), np.uint8)  # above the first row are zeros
-    for i, (kind, row) in enumerate(zip(filters.tolist(), rows, strict=True), 1):
-        if kind == 0:
-            lines[i] = row
-        elif kind == 1:
-            lines[i] = np.cumsum(row, dtype=np.uint8)
-        elif kind == 2:
-            lines[i] = row + lines[i - 1]
-        elif kind in (3, 4):
-            left = corner = 0
-            for j, (value, above) in enumerate(zip(row.tolist(), lines[i - 1].tolist(), strict=True)):
-                left = (value + ((left + above) // 2 if kind == 3 else _paeth(left, above, corner))) % 256
-                lines[i, j], corner = left, above
-        else:
-            raise DataError(f"{where} is damaged: there is no PNG filter {kind}.")
-    return lines[1:]
+class TinyImageNet(NamedTuple):
+    """Images [n, 3, 64, 64], mapped from the disk, labels [n] that are positions in `names`, uint8."""
+
+    images: Images
+    names: tuple[str, ...]
+    """Of the classes: WordNet's numbers, ascending."""
 
 
-def _paeth(left: int, above: int, corner: int) -> int:
-    guess = left + above - corner
-    return min((left, above, corner), key=lambda value: abs(guess - value))  # of equals the first
+def tiny_imagenet(root: str | Path | None = None, *, subset: bool = False) -> TinyImageNet:
+    """Tiny ImageNet by class and number; its `val/` is the test, because its `test/` has no labels."""
+    (path,) = locate("tiny-imagenet", root, subset=subset).values()
+    index = photographs(path)
+    names = tuple(sorted({name for _, name in index.train}))
+    if len(names) > TINY_CLASSES:
+        raise DataError(f"{path}: Tiny ImageNet has {TINY_CLASSES} classes; here are {len(names)}.")
+    parts = []
+    for part, members in zip(("train", "test"), index, strict=True):
+
+        def decode(members: list[tuple[str, str]] = members) -> Bytes:
+            records = np.empty((len(members), 1 + 3 * 64 * 64), np.uint8)
+            with open_zip(path) as archive:
+                for record, (member, name) in zip(records, members, strict=True):
+                    picture = read_picture(read_member(archive, member), "JPEG", "RGB", 64, f"{path}: {member}")
+                    record[0], record[1:] = names.index(name), picture.transpose(2, 0, 1).reshape(-1)
+            return records
+
+        parts.append(_decoded(f"tiny-imagenet-{part}", [_remembered_digest(path)], decode))
+    return TinyImageNet(_from_records(*parts, size=64), names)
 
 
-def _reduced(images: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Images of one size as [n, 32, 32]: bilinear, each pixel the mean of those it covers."""
-    large = torch.from_numpy(np.stack(images)).float().unsqueeze(1)
-    small = torch.nn.functional.interpolate(large, (32, 32), mode="bilinear", antialias=True, align_corners=False)
-    reduced: NDArray[np.uint8] = small.squeeze(1).round().clamp(0, 255).to(torch.uint8).numpy()
-    return reduced
+TINY_CLASSES = 200
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> NDArray[np.uint8]:
-    try:
-        content = archive.read(name)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{archive.filename} is damaged at {name}: {error}") from error
-    return read_png(content, f"{archive.filename}: {name}")
-
-
-def _png_members(path: Path) -> dict[str, zipfile.ZipInfo]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = {info.filename: info for info in archive.infolist()}
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
-    return {
-        name: info
-        for name, info in found.items()
-        if name.endswith(".png") and name.count("/") >= 2 and not name.startswith("__MACOSX")
-    }
-
-
-def _cifar100_records(path: Path, part: str) -> NDArray[np.uint8]:
-    """The records [n, 3074] of train.bin or test.bin, in the folder or the archive at `path`."""
-    try:
-        if path.is_dir():
-            # copy on write: torch wants memory it may write to, and the file stays as it is
-            content: NDArray[np.uint8] = np.memmap(path / f"{part}.bin", np.uint8, mode="c")
-        else:
-            with tarfile.open(path) as archive:
-                member = archive.extractfile(f"cifar-100-binary/{part}.bin")
-                content = np.frombuffer(member.read() if member else b"", np.uint8)
-    except (tarfile.TarError, KeyError, ValueError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged: cannot read {part}.bin ({error}).") from error
-    except OSError as error:
-        raise DataError(f"cannot read {part}.bin of {path}: {error.strerror or error}.") from error
-    if not len(content) or len(content) % 3074:
-        raise DataError(f"{path}: {part}.bin has {len(content)} bytes, not a number of records of 3074.")
-    return content.reshape(-1, 3074)
-
-
-def _decoded(name: str, digests: list[str], decode: Callable[[], NDArray[np.uint8]]) -> Tensor:
+def _decoded(name: str, digests: list[str], decode: Callable[[], Bytes]) -> Tensor:
     """What `decode` gives, made once for files with these digests and then mapped from the user's cache folder."""
     key = hashlib.blake2b(" ".join(digests).encode(), digest_size=8).hexdigest()
     path = _cache() / ".decoded" / f"{name}-{key}.npy"
@@ -430,60 +336,20 @@ def _decoded(name: str, digests: list[str], decode: Callable[[], NDArray[np.uint
         with FileLock(f"{path}.lock"):
             with suppress(OSError, ValueError):  # another process was faster
                 return torch.from_numpy(np.load(path, mmap_mode="c"))
-            buffer = io.BytesIO()
-            np.save(buffer, decode(), allow_pickle=False)
-            write_atomically(path, buffer.getvalue())
+            partial = path.with_suffix(".partial")  # not through memory: a decoded data set may fill half of it
+            try:
+                with partial.open("wb") as file:
+                    np.save(file, decode(), allow_pickle=False)
+                    file.flush()
+                    os.fsync(file.fileno())
+                partial.replace(path)
+            finally:
+                partial.unlink(missing_ok=True)
             return torch.from_numpy(np.load(path, mmap_mode="c"))
     except DataError:
         raise
     except OSError:  # no place to keep it: it is decoded again next time
         return torch.from_numpy(np.array(decode()))
-
-
-def read_idx(path: Path) -> Tensor:
-    """The tensor in an idx file, compressed or not: two zero bytes, type, dimensions, sizes, then big-endian values."""
-    content = _decompressed(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
-        raise DataError(f"{path} is not an idx file: it begins with {content[:4].hex(' ') or 'nothing'}.")
-    start = 4 + 4 * content[3]
-    if len(content) < start:
-        raise DataError(f"{path} is damaged: it ends within its header, after {len(content)} of {start} bytes.")
-    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
-    kind = np.dtype(_IDX_TYPES[content[2]])
-    expected = math.prod(shape) * kind.itemsize
-    if len(content) - start != expected:
-        raise DataError(
-            f"{path} is damaged: its header says {' × '.join(map(str, shape))} values, {expected} bytes; "
-            f"{len(content) - start} bytes follow."
-        )
-    values = np.frombuffer(content, kind, offset=start).reshape(shape)
-    return torch.from_numpy(values.astype(kind.newbyteorder("=")))
-
-
-_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-
-
-def _idx_images(files: Mapping[str, Path]) -> Images:
-    parts = []
-    for part in ("train", "t10k"):
-        pictures, answers = files[f"{part}-images-idx3-ubyte.gz"], files[f"{part}-labels-idx1-ubyte.gz"]
-        images, labels = read_idx(pictures), read_idx(answers)
-        if images.dim() != 3 or labels.dim() != 1 or len(images) != len(labels):
-            raise DataError(
-                f"{pictures} holds {tuple(images.shape)} and {answers} {tuple(labels.shape)}: not one label per image."
-            )
-        parts += [images, labels]
-    return Images(*parts)
-
-
-def _decompressed(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 def _row(source: str) -> Source:
@@ -519,13 +385,6 @@ def _packed_anew(path: Path, original: Original) -> bool:
     with suppress(DataError):  # unreadable: not the same
         return members_digest(path) == original.members
     return False
-
-
-def members_digest(path: Path) -> str:
-    """SHA-256 of the sorted names, sizes and CRC-32 of a zip's images."""
-    members = _png_members(path).items()
-    text = "\n".join(f"{name} {info.file_size} {info.CRC:08x}" for name, info in sorted(members))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _status(row: Source, name: str, path: Path, found: str | None) -> FileStatus:
@@ -577,80 +436,6 @@ def _cache() -> Path:
     import pooch
 
     return Path(pooch.os_cache("forgetfree"))
-
-
-# Downloads: each mirror in turn, and once more those whose failure may have been chance.
-
-_ROUNDS = 2
-_PAUSE = 1.0  # seconds between the rounds
-_TIMEOUT = (4.0, 30.0)  # seconds to connect, and between two pieces
-_PIECE = 1 << 16
-
-
-def _download(row: Source, name: str, folder: Path, progress: Progress | None) -> dict[str, str]:
-    """Bring one file into `folder`; what went wrong by address, nothing if one of them worked."""
-    import pooch
-    import requests
-
-    urls, failures = [mirror + name for mirror in row.mirrors], dict[str, str]()
-    for attempt in range(_ROUNDS):
-        if attempt and urls:
-            time.sleep(_PAUSE)
-        worth_another_try = []
-        for url in urls:
-            meter = _Meter(name, row.files[name].size, progress)
-            # not compressed on the way: the digest is that of the file as it is stored
-            loader = pooch.HTTPDownloader(
-                progressbar=meter, chunk_size=_PIECE, timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}
-            )
-            try:
-                with _quiet(pooch.get_logger()):
-                    pooch.retrieve(url, f"sha256:{row.files[name].sha256}", name, folder, downloader=loader)
-                (folder / name).chmod(0o644)  # pooch's temporary files are for their owner only
-                return {}
-            except requests.HTTPError as error:
-                status = getattr(error.response, "status_code", 0)
-                failures[url] = f"the server answers {status}"
-                if status >= 500:
-                    worth_another_try.append(url)
-            except (requests.ConnectionError, requests.Timeout) as error:
-                failures[url] = f"no connection ({type(error).__name__})"
-            except requests.RequestException as error:
-                failures[url] = f"the transfer broke off ({type(error).__name__})"
-                worth_another_try.append(url)
-            except ValueError:  # pooch: another digest
-                failures[url] = f"what comes is not the original (expected SHA-256 {row.files[name].sha256})"
-                worth_another_try.append(url)
-            except OSError as error:
-                raise DataError(f"cannot write {folder / name}: {error.strerror or error}.") from error
-        urls = worth_another_try
-    return failures
-
-
-class _Meter:
-    """What pooch expects of a progress bar, as calls of `progress`."""
-
-    def __init__(self, name: str, size: int, progress: Progress | None) -> None:
-        self.name, self.total, self._size, self._done, self._progress = name, size, size, 0, progress
-
-    def update(self, amount: int) -> None:
-        self._done = min(self._done + amount, self._size)
-        if self._progress is not None:
-            self._progress(self.name, self._done, self._size)
-
-    def reset(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 # The words of the errors.
