@@ -186,18 +186,18 @@ def _tell_memory(name: str) -> None:
     torch.set_num_threads(1)
     with ExitStack() as sessions:  # libraries load and threads start before the count begins
         RIVALS[name](LENET_SMALL, LENET_SMALL.samples(2), sessions)()
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     with ExitStack() as sessions:
         step = RIVALS[name](LENET_LARGE, LENET_LARGE.samples(2), sessions)
         step()
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-        held = _resident("VmRSS")
+        held = resident("VmRSS")
         for _ in range(STEPS_FOR_MEMORY):
             step()
-        sys.stdout.write(f"{held - before} {_resident('VmHWM') - before}\n")
+        sys.stdout.write(f"{held - before} {resident('VmHWM') - before}\n")
 
 
-def _resident(what: str) -> int:
+def resident(what: str) -> int:
     """Bytes of this process in memory now (VmRSS) or at most (VmHWM), as Linux counts them."""
     found = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{os.getpid()}/status").read_text())
     assert found, f"this system does not tell {what}"

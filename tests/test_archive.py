@@ -37,7 +37,13 @@ from forgetfree.masks import Scores, select
 from snapshots import FEATURES, assert_same, backbone, learner, pair, snapshot, task
 from zoo import ZOO, Entry
 
-SETTINGS: dict[str, dict[str, Any]] = {"wsn": {"capacity": 0.3}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "wsn": {"capacity": 0.3},
+    "hat": {"recipe": ff.Recipe(epochs=1, batch_size=16, lr=0.05, optimizer="sgd")},
+    "gpm": {"recipe": ff.Recipe(epochs=1, batch_size=16, lr=0.02, optimizer="sgd")},
+    "packnet": {"capacity": 0.3},
+    "supsup": {"capacity": 0.3},
+}
 QUICK = ff.Recipe(epochs=1, batch_size=16, lr=0.02)
 KILLS, ALL_KILLS = 10, 50
 MUTATIONS, ALL_MUTATIONS = 150, 2500
@@ -113,7 +119,7 @@ def test_a_loaded_learner_answers_bit_for_bit_whatever_was_in_the_backbone(
 
 @pytest.mark.parametrize("carry", [False, True], ids=["fresh", "carried"])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.parametrize("method", ["wsn", "finetune", "single_task"])
+@pytest.mark.parametrize("method", ["wsn", "finetune", "single_task", "ewc", "packnet", "supsup", "piggyback"])
 def test_a_resumable_archive_goes_on_to_the_same_bits(method: str, optimizer: Any, carry: bool, tmp_path: Path) -> None:
     recipe = ff.Recipe(
         epochs=2, batch_size=16, lr=0.02, momentum=0.9, weight_decay=0.01, optimizer=optimizer, carry_optimizer=carry
@@ -281,7 +287,7 @@ NAMES = ["a/b", "a", "b", "../..", "ü 任务 🎟", "line\nbreak", "\ud800", "_
 
 @pytest.mark.parametrize("method", ["wsn", "single_task"])
 def test_a_task_may_have_any_name(method: str, tmp_path: Path) -> None:
-    made = ff.METHODS[method](MLP.build(), recipe=QUICK, **SETTINGS.get(method, {}))
+    made = ff.METHODS[method](MLP.build(), **({"recipe": QUICK} | SETTINGS.get(method, {})))
     for position, name in enumerate(NAMES):
         made.learn(MLP.task(name, seed=position))
     ff.save(made, tmp_path / "file")
@@ -293,7 +299,7 @@ def test_a_task_may_have_any_name(method: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("resumable", [False, True])
 @pytest.mark.parametrize("method", ff.METHODS)
 def test_a_learner_of_nothing_comes_back_and_learns(method: str, resumable: bool, tmp_path: Path) -> None:
-    made = ff.METHODS[method](backbone(), recipe=QUICK, seed=7, **SETTINGS.get(method, {}))
+    made = ff.METHODS[method](backbone(), **({"recipe": QUICK, "seed": 7} | SETTINGS.get(method, {})))
     ff.save(made, tmp_path / "file", resumable=resumable)
     loaded = ff.load(tmp_path / "file", backbone())
     assert dict(loaded.tasks) == {}
@@ -484,7 +490,7 @@ def test_every_codec_brings_the_masks_back(codec: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ff.METHODS)
 def test_rounded_weights_take_less_and_say_what_they_cost(method: str, dtype: Any, tmp_path: Path) -> None:
     build = BACKBONES["mlp"](inputs=FEATURES, hidden=(40, 40))
-    made = ff.METHODS[method](build, recipe=QUICK, **SETTINGS.get(method, {}))
+    made = ff.METHODS[method](build, **({"recipe": QUICK} | SETTINGS.get(method, {})))
     for position, name in enumerate("ab"):
         made.learn(task(name, position))
     if method == "multitask":
@@ -568,7 +574,7 @@ def test_an_archive_saved_while_another_thread_keeps_a_task_is_whole(
 
 
 @pytest.mark.parametrize("dtype", [None, "float16"])
-@pytest.mark.parametrize("method", ["wsn", "finetune", "single_task"])
+@pytest.mark.parametrize("method", ["wsn", "finetune", "single_task", "ewc", "packnet", "supsup", "piggyback"])
 def test_an_archive_holds_the_learner_of_one_moment(
     method: str, dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -594,7 +600,7 @@ def named_learner(names: str, method: str = "wsn") -> Any:
     build = BACKBONES["mlp"](inputs=FEATURES, hidden=(12, 8), bias=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = ff.METHODS[method](build, recipe=QUICK, seed=7, **SETTINGS.get(method, {}))
+        made = ff.METHODS[method](build, **({"recipe": QUICK, "seed": 7} | SETTINGS.get(method, {})))
     for position, name in enumerate(names):
         made.learn(task(name, position))
     return made
@@ -605,7 +611,14 @@ def original(method: str, resumable: bool) -> bytes:
     return archive.pack(named_learner("abc", method), resumable=resumable)
 
 
-ORIGINALS = [("wsn", False), ("wsn", True), ("finetune", True), ("single_task", False)]
+ORIGINALS = [
+    ("wsn", False),
+    ("wsn", True),
+    ("finetune", True),
+    ("single_task", False),
+    ("ewc", False),
+    ("gpm", False),
+]
 
 
 def opened(content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:

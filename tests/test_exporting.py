@@ -29,9 +29,10 @@ ROWS, LABELS = torch.randn(16, 6, generator=torch.Generator().manual_seed(0)), t
 
 def taught(backbone: nn.Module, inputs: Inputs = ROWS, method: str = "wsn", **settings: object) -> ff.Learner:
     """A learner of two tasks, "first" on `inputs` and "second" on the same with other labels."""
-    if method == "wsn":
+    if method in ("wsn", "packnet", "supsup"):
         settings = {"capacity": 0.3, **settings}
-    learner = ff.METHODS[method](backbone, recipe=QUICK, **settings)
+    recipe = replace(QUICK, optimizer="sgd") if method in ("hat", "gpm") else QUICK
+    learner = ff.METHODS[method](backbone, recipe=recipe, **settings)
     learner.learn(ff.Task("first", (0, 1), (inputs, LABELS)))
     learner.learn(ff.Task("second", (0, 1), (inputs, 1 - LABELS)))
     if method == "multitask":

@@ -21,7 +21,13 @@ from snapshots import assert_same, backbone, pair, snapshot, task
 from test_archive import everything, opened, raw, same_bits
 from zoo import ZOO
 
-SETTINGS: dict[str, dict[str, Any]] = {"wsn": {"capacity": 0.1}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "wsn": {"capacity": 0.1},
+    "hat": {"recipe": ff.Recipe(epochs=2, batch_size=16, lr=0.05, optimizer="sgd")},
+    "gpm": {"recipe": ff.Recipe(epochs=2, batch_size=16, lr=0.05, optimizer="sgd")},
+    "packnet": {"capacity": 0.1},
+    "supsup": {"capacity": 0.1},
+}
 QUICK = ff.Recipe(epochs=2, batch_size=16, lr=0.05)
 TEN = [f"task number {number}" for number in range(10)]
 FOURTH = TEN[3]
@@ -137,7 +143,8 @@ def test_what_only_the_removed_task_used_is_free_and_holds_other_values(learner:
 
 @pytest.mark.parametrize("method", ff.METHODS)
 def test_nothing_of_a_removed_task_is_in_memory_or_in_the_next_archive(method: str) -> None:
-    made = taught(method, recipe=ff.Recipe(epochs=1, batch_size=16, carry_optimizer=True))
+    recipe = ff.Recipe(epochs=1, batch_size=16, carry_optimizer=True)
+    made = taught(method, **({} if "recipe" in SETTINGS.get(method, {}) else {"recipe": recipe}))
     for name in TEN:
         made.predict(pair(99)[0], task=name)  # fills the cache
     names, tensors, digest = belongings(made, FOURTH)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from forgetfree.errors import InputError
 
@@ -48,6 +49,13 @@ def counted(size: int, seed: int, *words: int | str) -> NDArray[np.float32]:
     """
     raw = np.random.Philox(key=derive(seed, *words)).random_raw(size)
     return (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def like_a_layer(shape: torch.Size, seed: int, *words: int | str) -> Tensor:
+    """Weights drawn as PyTorch draws a linear layer, U(-1/√fan_in, 1/√fan_in), by `counted` numbers."""
+    fan_in = shape[1:].numel() if len(shape) > 1 else shape.numel()
+    bound = max(fan_in, 1) ** -0.5
+    return torch.from_numpy(bound * (2 * counted(shape.numel(), seed, *words) - 1)).view(shape)
 
 
 def draws(call: Callable[[], object], tries: int = 3) -> bool:

@@ -8,13 +8,16 @@ class Finetune:
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, overload
+from typing import Protocol, TypeVar, overload
 
+import torch
 from torch import Tensor, nn
 
 from forgetfree.certificate import Verified
 from forgetfree.contracts import Inputs, Learned, Task
-from forgetfree.lessons import Lessons, RowNames
+from forgetfree.lessons import Lessons, Place, RowNames
+from forgetfree.network import Layout, SharedNetwork
+from forgetfree.tickets import Room
 from forgetfree.training import Progress, Session
 
 
@@ -28,6 +31,15 @@ class Learning(Taught, Protocol):
     """One that learns a task as soon as it comes."""
 
     def learning(self, task: Task) -> AbstractContextManager[Session]: ...
+
+
+class Sharing(Taught, Protocol):
+    """One whose tasks share a network, each with a ticket of its own."""
+
+    network: SharedNetwork
+
+
+Shares = TypeVar("Shares", bound=Sharing)
 
 
 def learn(
@@ -72,3 +84,25 @@ def parts(self: Taught, task: str) -> dict[str, nn.Module]:
 def tasks(self: Taught) -> Mapping[str, Learned]:
     """What is learned, by name, in order."""
     return self.lessons.tasks
+
+
+def layout(self: Sharing) -> Layout:
+    """Every tensor of the backbone: shape, kind (masked, owned, fixed) and why. Print it."""
+    return self.network.layout()
+
+
+def room(self: Sharing) -> Room:
+    """How much of each layer is used, and how many more tasks fit if they reuse as much as the last ones did."""
+    return self.network.room()
+
+
+def place(self: Sharing) -> Place:
+    """Where the shared weights live."""
+    return Place.of([*self.network.weights.values(), *self.network.fixed.values()])
+
+
+def to(self: Shares, device: torch.device | str) -> Shares:
+    """Move all that is kept between tasks."""
+    with self.lessons.moved(device):
+        self.network.to(device)
+    return self

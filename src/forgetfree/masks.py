@@ -58,6 +58,12 @@ def top_fraction(scores: Tensor, fraction: float, *, by: Rank = "magnitude") -> 
     return mask
 
 
+def above(scores: Tensor, threshold: float) -> Tensor:
+    """One where a score is above `threshold`, else zero; the gradient of the mask is the gradient of the scores."""
+    mask: Tensor = _Above.apply(scores, threshold)  # type: ignore[no-untyped-call]
+    return mask
+
+
 def select(ranks: Tensor, count: int) -> Tensor:
     """True at the `count` largest entries, ties by lower flat index."""
     flat = ranks.detach().reshape(-1)
@@ -381,6 +387,24 @@ class _StraightThrough(torch.autograd.Function):
     ) -> tuple[Tensor, int]:
         rows = _rows(info.batch_size, in_dims[:1], (scores,))
         return torch.stack([top_fraction(row, fraction, by=by) for (row,) in rows]), 0
+
+
+class _Above(torch.autograd.Function):
+    """Forward: the indicator of scores above a threshold. Backward: as if the mask were the scores."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, threshold: float) -> Tensor:
+        return (scores > threshold).to(scores.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing of the forward pass is needed."""
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
 
 
 def _sign(scores: Tensor) -> Tensor:

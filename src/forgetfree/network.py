@@ -23,12 +23,12 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from forgetfree.contracts import Inputs
+from forgetfree.contracts import Inputs, Memory
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.masks import Masks, Shared, as_mask, see_through
 from forgetfree.modules import Lending, as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
-from forgetfree.tickets import PackedMask, Ticket
+from forgetfree.tickets import PackedMask, Room, Ticket, room
 from forgetfree.tickets import used as used_by
 
 log = logging.getLogger("forgetfree")
@@ -176,6 +176,20 @@ class SharedNetwork:
         values = {**start, **fixed}
         self._template = copy_module(self._template, lambda name, old: values[name].clone() if name in values else old)
         self.kept = Kept(dict(weights), _used(tickets, weights), dict(tickets))
+
+    def renew(self, fresh: Callable[[str], Tensor]) -> None:
+        """Give all free weights the values that `fresh` has for their tensor."""
+        used = self.used
+        weights = {name: value.where(used[name], fresh(name).to(value)) for name, value in self.weights.items()}
+        self.kept = replace(self.kept, weights=weights)
+
+    def memory(self, heads: Mapping[str, Mapping[str, Tensor]], training: Mapping[str, Tensor]) -> Memory:
+        """All that is kept to answer, with these heads; and what is kept for `training` only."""
+        used = {name: PackedMask.pack(mask) for name, mask in self.used.items()}
+        return Memory(self.weights, used, self.common, self.tickets, heads, training=training)
+
+    def room(self) -> Room:
+        return room(self.tickets, {name: value.shape for name, value in self.weights.items()})
 
     def remove(self, name: str, fresh: Callable[[str], Tensor]) -> dict[str, Tensor]:
         """Drop the ticket of a task; entries that it alone used take `fresh` values. Where these are, by tensor."""

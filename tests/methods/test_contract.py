@@ -7,7 +7,13 @@ from torch import nn
 import forgetfree as ff
 from forgetfree.testing import check_learner
 
-SETTINGS = {"wsn": {"capacity": 0.3}}
+SETTINGS = {
+    "wsn": {"capacity": 0.3},
+    "hat": {"recipe": ff.Recipe(epochs=3, batch_size=16, lr=0.05, optimizer="sgd")},
+    "gpm": {"recipe": ff.Recipe(epochs=3, batch_size=16, lr=0.05, optimizer="sgd")},
+    "packnet": {"capacity": 0.3},
+    "supsup": {"capacity": 0.3},
+}
 RECIPE = ff.Recipe(epochs=3, batch_size=16, lr=0.02)
 
 
@@ -17,11 +23,12 @@ def backbone():
 
 @pytest.mark.parametrize("method", ff.METHODS)
 def test_a_method_keeps_the_contract_of_a_learner(method):
-    check_learner(lambda: ff.METHODS[method](backbone(), recipe=RECIPE, **SETTINGS.get(method, {})))
+    check_learner(lambda: ff.METHODS[method](backbone(), **({"recipe": RECIPE} | SETTINGS.get(method, {}))))
 
 
 def test_the_table_has_the_methods_it_should():
-    assert list(ff.METHODS) == ["wsn", "finetune", "single_task", "multitask"]
+    first = ["wsn", "finetune", "single_task", "multitask"]
+    assert list(ff.METHODS) == [*first, "ewc", "hat", "gpm", "packnet", "supsup", "piggyback"]
 
 
 def test_a_learner_that_forgets_cannot_call_itself_forget_free():

