@@ -422,9 +422,23 @@ def test_the_plain_table_tells_transfer_and_what_is_kept_to_learn_only_where_it_
     assert told[0].to_learn == pytest.approx(1.5)
     assert "| 150.00 |" in plain_markdown(told)
     assert "| FWT |" in plain_markdown(told)
-    assert "to learn: " in str(as_tables(told)[0].caption)
-    assert "FWT: " not in str(as_tables(plain)[0].caption)
+    assert "to learn: " in str(as_tables(told, 200)[0].caption)
+    assert "FWT: " not in str(as_tables(plain, 200)[0].caption)
     assert "to_learn,bwt,fwt" in plain_csv(plain)
+
+
+def test_a_narrow_terminal_loses_columns_that_say_little_and_never_the_accuracy(store):
+    told = rows([store(seed=1, transfer=NOISY, training=1500, folder="told")])
+    for width, there in ((50, False), (200, True)):
+        (table,) = as_tables(told, width)
+        console = Console(width=width, file=io.StringIO())
+        console.print(table)
+        printed = console.file.getvalue()
+        assert f"{100 * told[0].acc:.2f}" in printed
+        assert all(len(line) <= width for line in printed.splitlines())
+        assert (f"{100 * told[0].cap_formula:.2f}") in printed
+        assert ("150.00" in printed) == there
+        assert ("Not shown" in printed) == (not there)
 
 
 def test_folders_are_found_and_told_apart_on_disk(store, tmp_path):

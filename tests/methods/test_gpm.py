@@ -236,6 +236,7 @@ PROJECTED = {
 def test_only_weights_of_layers_that_are_called_move_on(kind):
     entry = ZOO[kind]
     learner = GPM(entry.build(), recipe=RECIPE, threshold=0.5)
+    assert set(gpm._layers(learner.backbone)) == PROJECTED[kind], "for which thresholds are given one by one"
     learner.learn(entry.task("a"))
     assert set(learner.bases) == PROJECTED[kind]
     before = {name: value.clone() for name, value in learner.backbone.named_parameters()}

@@ -21,6 +21,7 @@ from test_archive import raw, same_bits
 from zoo import ZOO
 
 RECIPE = ff.Recipe(epochs=4, batch_size=16, lr=0.05, optimizer="sgd")
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 
 
 def lenet() -> nn.Module:
@@ -288,6 +289,21 @@ def test_an_answer_does_not_depend_on_weights_at_closed_gates(kind: str) -> None
     learner.lessons.forget_answers()
     assert changed
     assert same_bits(learner.predict(one.train[0], one.name), right)
+
+
+def test_where_gates_are_half_open_old_answers_move_and_are_not_kept_from_before() -> None:
+    learner, inputs = HAT(backbone(), recipe=RECIPE), pair(9)[0]
+    learner.learn(task("a"))
+    ticket = learner.tickets["a"]
+    half = {name: torch.full_like(value, 0.5) for name, value in ticket.own.items() if name.startswith("gates.")}
+    learner.tickets = {"a": replace(ticket, own={**ticket.own, **half})}
+    learner.lessons.forget_answers()
+    before = learner.predict(inputs, "a")
+    assert torch.equal(learner.predict(inputs, "a"), before)
+    learner.learn(task("b", 1))
+    parts = learner.parts("a")
+    assert not torch.equal(learner.predict(inputs, "a"), before)
+    assert torch.equal(learner.predict(inputs, "a"), parts["head"](parts["backbone"](inputs)))
 
 
 def test_a_weight_that_is_used_without_its_layer_is_refused() -> None:

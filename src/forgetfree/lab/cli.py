@@ -215,7 +215,7 @@ def report(
     folders = find_runs(runs)
     if table is None:
         name, rows = "report", tables.rows(folders)
-        console.print(*tables.as_tables(rows), sep="\n")
+        console.print(*tables.as_tables(rows, console.width), sep="\n")
         texts = {"csv": tables.as_csv(rows), "json": tables.as_json(rows), "md": tables.as_markdown(rows)}
     else:
         name, found = f"table-{table}", paper_tables.paper_table(table, folders)
@@ -398,7 +398,7 @@ def _finish(folders: list[Path], out: Path) -> None:
     from forgetfree.lab.records import RunFolder
     from forgetfree.lab.report.tables import as_tables, rows
 
-    console.print(*as_tables(rows([RunFolder(folder) for folder in folders])), sep="\n")
+    console.print(*as_tables(rows([RunFolder(folder) for folder in folders]), console.width), sep="\n")
     console.print(f"Run folders: {out}", highlight=False)
 
 

@@ -97,34 +97,59 @@ def rows(folders: Sequence[RunFolder]) -> list[Row]:
     return [_row(key, members) for key, members in groups.items()]
 
 
-def as_tables(table: Sequence[Row]) -> list[Table]:
-    """For a terminal, one for each experiment and scale; columns that are empty everywhere are left out."""
+def as_tables(table: Sequence[Row], width: int) -> list[Table]:
+    """For a terminal of this width, one for each experiment and scale.
+
+    Columns that are empty everywhere are left out, and where the terminal is narrow those that say least.
+    """
     groups: dict[str, list[Row]] = {}
     for row in table:
         groups.setdefault(f"{row.experiment}, scale {row.scale}", []).append(row)
-    return [_shown(title, members) for title, members in groups.items()]
+    return [_shown(title, members, width) for title, members in groups.items()]
 
 
-def _shown(title: str, table: Sequence[Row]) -> Table:
+GIVE_WAY = ("cap_written", "to_learn", "seconds", "density", "cap_written_without_heads", "fwt", "notes")
+"""Columns that a narrow terminal does without, in this order."""
+FOLDED = {"settings": 16, "seeds": 5, "notes": 16}
+"""Columns that are folded in a narrow terminal, and how narrow they may get."""
+
+
+def _shown(title: str, table: Sequence[Row], width: int) -> Table:
     cells = [_cells(row) for row in table]
     used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(row[key] for row in cells)]
+    least = {key: _narrowest(key, [row[key] for row in cells]) for key in used}
+    for key in GIVE_WAY:
+        if sum(least.values()) + len(least) > width:
+            least.pop(key, None)
+    missing = [HEADINGS[key] for key in used if key not in least]
+    used = list(least)
+    further = [text for key, text in FURTHER.items() if key in used]
+    if missing:
+        further.append(f"Not shown in so narrow a terminal: {', '.join(missing)}.")
     shown = Table(
         title=title,
         title_justify="left",
         box=SIMPLE,
         padding=0,
         show_edge=False,
-        caption=" ".join([CAPTION, *(text for key, text in FURTHER.items() if key in used)]),
+        caption=" ".join([CAPTION, *further]),
         caption_justify="left",
     )
     for key in used:
         text = key in ("method", "settings", "notes")
-        whole = key not in ("settings", "seeds", "acc", "notes")  # the others give way where the terminal is narrow
         heading = HEADINGS[key].replace(" ", "\n")
-        shown.add_column(heading, justify="left" if text else "right", no_wrap=whole, overflow="fold")
+        shown.add_column(
+            heading, justify="left" if text else "right", min_width=least[key], no_wrap=key not in FOLDED,
+            overflow="fold",
+        )  # fmt: skip
     for row in cells:
         shown.add_row(*(row[key] for key in used))
     return shown
+
+
+def _narrowest(key: str, cells: list[str]) -> int:
+    whole = max(len(cell) for cell in (*HEADINGS[key].split(), *cells))
+    return min(whole, FOLDED.get(key, whole))
 
 
 def as_markdown(table: Sequence[Row]) -> str:
