@@ -1,11 +1,13 @@
 """Every experiment of the catalog: found by walking, counted, and run at scale smoke with every method it names."""
 
+import os
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import forgetfree
+from forgetfree.lab.benchmarks.sources import ENVIRONMENT
 from forgetfree.lab.experiment import catalog, describe, perform, plan
 from forgetfree.methods import METHODS
 
@@ -52,8 +54,20 @@ def test_an_experiment_runs_at_scale_smoke(name, method, tmp_path, request):
     root = None
     for source in NEEDS_DATA.get(name, []):
         root = request.getfixturevalue("miniature_" + source)
+    check_run(name, method, tmp_path, root)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not os.environ.get(ENVIRONMENT), reason=f"needs a data root in {ENVIRONMENT}")
+@pytest.mark.parametrize("name", NEEDS_DATA)
+@pytest.mark.parametrize("method", METHODS)
+def test_an_experiment_runs_at_scale_smoke_on_real_data(name, method, tmp_path):
+    check_run(name, method, tmp_path, Path(os.environ[ENVIRONMENT]))
+
+
+def check_run(name, method, out, root):
     (each,) = plan(name, methods=[method], scale="smoke")
-    record = perform(each, tmp_path, data_root=root)
+    record = perform(each, out, data_root=root)
     assert len(record.accuracy) == len(record.tasks) >= 2
     assert 0 <= record.acc <= 1
     assert all(value is None for t, row in enumerate(record.accuracy) for value in row[t + 1 :])
