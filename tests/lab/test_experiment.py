@@ -114,4 +114,4 @@ def test_a_plan_names_every_switch_also_those_nobody_set():
     }
     assert settings["recipe"]["optimizer"] == "adam"
     assert settings["recipe"]["clip"] == "none"
-    assert settings["protocol"] == {"evaluate": "all", "batch": 256}
+    assert settings["protocol"] == {"evaluate": "all", "batch": 256, "forward": True}
