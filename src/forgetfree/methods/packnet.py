@@ -25,10 +25,11 @@ from forgetfree.training import Progress, Recipe, Session
 
 
 class PackNet:
-    """`capacity` is the fraction of each layer's still free weights that a task keeps: T tasks use 1-(1-c)^T of it.
+    """Every task trains what is free, keeps the largest of it and retrains that; later tasks see all earlier ones.
 
-    Retraining takes half as many epochs as training, unless `retrain_epochs` says otherwise; each has an optimizer of
-    its own. Freed weights are zero until a task trains them, as in the released code; `refill` draws them anew.
+    `capacity` is the fraction of each layer's still free weights that a task keeps: T tasks use 1-(1-c)^T.
+    Retraining takes half as many epochs as training, unless `retrain_epochs` says otherwise; each has an optimizer
+    of its own. Freed weights are zero until a task trains them, as in the released code; `refill` draws them anew.
     """
 
     scenario: Literal["til"] = "til"

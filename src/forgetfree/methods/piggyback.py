@@ -23,9 +23,10 @@ from forgetfree.training import Recipe, Session, Trainable
 
 
 class Piggyback:
-    """Made for a pretrained backbone, whose weights are taken as they are; on a random one it is piggyback-random.
+    """Your network, which never moves; every task starts from all of it and learns which weights to leave out.
 
-    A bit flips once its score has fallen from `start` to the `threshold`: with Adam, (start - threshold) / lr steps at
+    Made for a pretrained one, whose weights are taken as they are; on a random one it is piggyback-random. A bit
+    flips once its score has fallen from `start` to the `threshold`: with Adam, (start - threshold) / lr steps at
     least. Heads, biases and norms are trained by each task; the released code leaves the norms as they are.
     """
 

@@ -22,11 +22,12 @@ from forgetfree.training import Recipe, Session, Trainable
 
 
 class SupSup:
-    """Every task draws new scores; with `transfer` it starts at the mean of the earlier tasks' scores.
+    """One random network that never moves; every task learns which of its weights to see.
 
-    As in all our methods heads, biases and norms are trained by each task; the released code has one random head for
-    all, masked like any layer. A mask has n - round((1-c)(n-1)) ones of n, there n - int((1-c)n). Of the wrapped
-    weights only the shapes matter.
+    Scores are drawn anew for each task; with `transfer` they start at the mean of those of earlier tasks. As in all
+    our methods heads, biases and norms are trained by each task; the released code has one random head for all,
+    masked like any layer. A mask has n - round((1-c)(n-1)) ones of n, there n - int((1-c)n). Of the wrapped weights
+    only the shapes matter.
     """
 
     scenario: Literal["til"] = "til"
