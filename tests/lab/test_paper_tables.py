@@ -11,6 +11,7 @@ from rich.console import Console
 from forgetfree.errors import InputError
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.records import Record, RunFolder, find_runs
+from forgetfree.lab.report import transfers
 from forgetfree.lab.report.columns import TABLES
 from forgetfree.lab.report.paper_tables import paper_table
 from forgetfree.lab.report.published import methods, published, rules
@@ -425,6 +426,19 @@ def test_the_plain_table_tells_transfer_and_what_is_kept_to_learn_only_where_it_
     assert "to learn: " in str(as_tables(told, 200)[0].caption)
     assert "FWT: " not in str(as_tables(plain, 200)[0].caption)
     assert "to_learn,bwt,fwt" in plain_csv(plain)
+
+
+def test_forward_transfer_is_told_in_all_its_readings(store):
+    (row,) = transfers.transfers([store(seed=1, transfer=NOISY, folder="told"), store(seed=2, folder="silent")])
+    assert row["seeds"] == "1"
+    assert row["untrained"] == "5.00 (2.50)"
+    assert row["untrained, noise"] == "10.00 (5.00)"
+    assert row["own head"] == "30.00 (15.00)"
+    assert row["own head, noise"] == "40.00 (20.00)"
+    assert row["R"] == "10.00"
+    assert "| 30.00 (15.00) |" in transfers.as_markdown([row])
+    with pytest.raises(InputError, match="none of these runs measured forward transfer"):
+        transfers.transfers([store(seed=2, folder="silent")])
 
 
 def test_a_narrow_terminal_loses_columns_that_say_little_and_never_the_accuracy(store):

@@ -204,19 +204,27 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
     to: Annotated[Path | None, typer.Option(help="Folder for the files; default: the first RUNS.")] = None,
     table: Annotated[
-        str | None, typer.Option(help="A table of the paper (1, 2 or 3): its numbers and ours, in its layout.")
+        str | None,
+        typer.Option(
+            help="A table of the paper (1, 2 or 3): its numbers and ours, in its layout; or: transfer, forward "
+            "transfer in all its readings."
+        ),
     ] = None,
 ) -> None:
     """Print the table of finished runs and write it as CSV, JSON and Markdown; --table adds LaTeX, without JSON."""
     from forgetfree.files import write_atomically
     from forgetfree.lab.records import find_runs
-    from forgetfree.lab.report import paper_tables, tables, typesetting
+    from forgetfree.lab.report import paper_tables, tables, transfers, typesetting
 
     folders = find_runs(runs)
     if table is None:
         name, rows = "report", tables.rows(folders)
         console.print(*tables.as_tables(rows, console.width), sep="\n")
         texts = {"csv": tables.as_csv(rows), "json": tables.as_json(rows), "md": tables.as_markdown(rows)}
+    elif table == "transfer":
+        name, read = "transfer", transfers.transfers(folders)
+        console.print(transfers.as_table(read))
+        texts = {"md": transfers.as_markdown(read)}
     else:
         name, found = f"table-{table}", paper_tables.paper_table(table, folders)
         console.print(*typesetting.as_terminal(found), sep="\n")

@@ -78,7 +78,7 @@ class PaperTable:
 def paper_table(name: str, folders: Sequence[RunFolder]) -> PaperTable:
     """The table of this name, with all finished runs that belong to it."""
     if name not in TABLES:
-        raise InputError(f"there is no table {name!r}. There are: {', '.join(TABLES)}.")
+        raise InputError(f"there is no table {name!r}. There are: {', '.join(TABLES)}, transfer.")
     table, columns = published(name), TABLES[name]
     runs = _belonging(name, table, finished(folders))
     groups: dict[tuple[str, float | None, str], dict[str, list[Seen]]] = {}

@@ -87,14 +87,19 @@ def finished(folders: Sequence[RunFolder]) -> list[RunFolder]:
 
 
 def rows(folders: Sequence[RunFolder]) -> list[Row]:
-    """Finished runs, grouped by everything but the seed, in the order they come."""
+    """Finished runs, one row for those that differ in the seed alone."""
+    return [_row(key, members) for key, members in by_setting(folders).items()]
+
+
+def by_setting(folders: Sequence[RunFolder]) -> dict[tuple[str, str, str, str], list[Seen]]:
+    """Finished runs by experiment, method, settings and scale, in the order they come."""
     groups: dict[tuple[str, str, str, str], list[Seen]] = {}
     for folder in finished(folders):
         seen = views(folder)[0]
         run = seen.plan["run"]
         settings = ", ".join(f"{key}={value}" for key, value in sorted(seen.plan.get("overrides", {}).items()))
         groups.setdefault((run["experiment"], run["method"], settings, run["scale"]), []).append(seen)
-    return [_row(key, members) for key, members in groups.items()]
+    return groups
 
 
 def as_tables(table: Sequence[Row], width: int) -> list[Table]:
