@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from forgetfree.lab.records import find_runs
+from forgetfree.lab.report import transfers
 from forgetfree.lab.report.tables import as_markdown, rows
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +19,13 @@ def test_every_table_of_the_page_is_what_the_report_prints_for_its_folder():
         assert table == as_markdown(rows(find_runs([ROOT / folder]))), (
             f"{folder}: the page is not what the report prints"
         )
+
+
+def test_every_table_of_transfer_is_what_the_report_prints_for_its_folder():
+    tables = re.findall(r"<!-- forgetfree report (\S+) --table transfer -->\n\n((?:\|.*\n)+)", PAGE.read_text())
+    assert tables, "no table of transfer was found"
+    for folder, table in tables:
+        assert table == transfers.as_markdown(transfers.transfers(find_runs([ROOT / folder]))), folder
 
 
 def test_every_stored_run_is_in_a_table_of_the_page():
