@@ -101,3 +101,11 @@ def test_the_last_row_is_measured_from_the_archive(benchmark_, tmp_path, method)
     again = ff.load(tmp_path / "memory.ticket")
     for value, (name, exam) in zip(record.accuracy[-1], benchmark_.tests.items(), strict=True):
         assert value == float((again.predict(exam.inputs, name).argmax(1) == exam.labels).double().mean())
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_record_says_where_answers_depend_on_their_batch(released):
+    norm = nn.BatchNorm1d(20, affine=not released, track_running_stats=not released)
+    learner = ff.WSN(nn.Sequential(nn.Linear(64, 20), norm, nn.ReLU()), capacity=0.3, recipe=RECIPE)
+    record = til.run(learner, BENCHMARKS["digits_split"](), dense=1280, batch=64)
+    assert ("64 at a time, in the order of the test set" in record.notes.get("answers", "")) == released

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from forgetfree.answering import where_rows_meet
 from forgetfree.archive import load, save, sizes
 from forgetfree.contracts import Learner, Task
 from forgetfree.lab.benchmarks.stream import Benchmark, Exam
@@ -78,7 +79,7 @@ def run(
         if archive is not None and t == last:
             row = _through_archive(record, learner, benchmark, archive, dense, batch, row, first_answers)
         record.accuracy.append(row)
-        _note(record, learner, task)
+        _note(record, learner, task, batch)
         say({"event": "tested", "task": task.name, "accuracy": row, "done": (t + 1) / (last + 1)})
     if forward and backbone is not None:
         record.transfer = transfer(cast(Guesser, learner), backbone, benchmark, guesses, batch)
@@ -129,11 +130,15 @@ def _compare(record: Record, first: dict[str, Tensor], name: str, answers: Tenso
     record.different += int((answers != first[name]).any(1).sum())
 
 
-def _note(record: Record, learner: Learner, task: Task) -> None:
+def _note(record: Record, learner: Learner, task: Task, batch: int) -> None:
     learned = learner.tasks.get(task.name)
-    if learned is not None:
-        record.curves[task.name] = [dict(epoch) for epoch in learned.curves]
-        record.selections[task.name] = learned.selection
+    if learned is None:
+        return
+    record.curves[task.name] = [dict(epoch) for epoch in learned.curves]
+    record.selections[task.name] = learned.selection
+    layer = where_rows_meet(learner.parts(task.name)["backbone"]) if hasattr(learner, "parts") else None
+    if layer:
+        record.notes["answers"] = f"depend on their batch ({layer}): {batch} at a time, in the order of the test set"
 
 
 def _checkpoint(folder: Path | None, position: int) -> Path | None:
