@@ -9,6 +9,8 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -250,3 +252,124 @@ def miniature_omniglot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                     archive.writestr(name, png_bytes(image))
         files[path.name] = original(path, 20 * characters, members=sources.members_digest(path))
     return register(monkeypatch, tmp_path, "omniglot", files)
+
+
+SESSIONS = {"cifar100": (60, 5, 9), "mini_imagenet": (6, 2, 9), "cub200": (4, 1, 11)}
+"""Base classes, ways and tasks of the miniature few-shot streams: with as many as published, tests would take long."""
+
+
+def fewer_classes(monkeypatch: pytest.MonkeyPatch, images: str) -> None:
+    """Let the stream of these images have as many classes as its miniature."""
+    module, (base, ways, _) = import_module(f"forgetfree.lab.benchmarks.fscil_{images}"), SESSIONS[images]
+    monkeypatch.setattr(module, "BASE", base)
+    monkeypatch.setattr(module, "WAYS", ways)
+
+
+def mini_imagenet_name(label: int, number: int) -> str:
+    """A photograph's file: WordNet's number of its class, then its own."""
+    return f"n{7919 * (label + 1):08}{number:08}.jpg"
+
+
+@cache
+def mini_imagenet_members() -> dict[str, bytes]:
+    """Nine random photographs of each of 22 classes, the first two to test; one is large and one grey."""
+    draw, members = np.random.default_rng(6), {}
+    strange = {(0, 0): (120, 100, 3), (0, 1): (84, 84)}
+    for label in range(22):
+        for number in range(9):
+            pixels = draw.integers(0, 256, strange.get((label, number), (84, 84, 3))).astype(np.uint8)
+            members[f"mini-imagenet/images/{mini_imagenet_name(label, number)}"] = jpeg_bytes(pixels)
+    return members
+
+
+@pytest.fixture
+def mini_imagenet_content() -> dict[str, bytes]:
+    """What the miniature miniImageNet is packed of."""
+    return dict(mini_imagenet_members())
+
+
+@pytest.fixture
+def miniature_mini_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miniature_fscil_splits: Path) -> Path:
+    """A data root with 22 classes of seven and two random photographs in miniImageNet's archive, and the lists."""
+    path = tmp_path / "data" / "mini-imagenet" / "mini-imagenet.zip"
+    pack_zip(path, mini_imagenet_members())
+    fewer_classes(monkeypatch, "mini_imagenet")
+    return register(monkeypatch, tmp_path, "mini-imagenet", {path.name: original(path, 198, counted=True)})
+
+
+def bird(label: int, number: int) -> str:
+    """A photograph's file in the folder of its class."""
+    return f"{label + 1:03}.Species_{label + 1}/Species_{label + 1}_{number:04}.jpg"
+
+
+@cache
+def cub200_members() -> dict[str, bytes]:
+    """Seven random photographs of each of 14 species, wide or tall; the first tests."""
+    draw, images, files, split = np.random.default_rng(7), {}, [], []
+    for label in range(14):
+        for number in range(7):
+            pixels = draw.integers(0, 256, (24, 40, 3) if number % 2 else (40, 24, 3)).astype(np.uint8)
+            images[f"CUB_200_2011/images/{bird(label, number)}"] = jpeg_bytes(pixels)
+            files.append(f"{len(files) + 1} {bird(label, number)}\n")
+            split.append(f"{len(files)} {int(number > 0)}\n")
+    tables = {"images": files, "train_test_split": split}
+    return images | {f"CUB_200_2011/{name}.txt": "".join(lines).encode() for name, lines in tables.items()}
+
+
+@pytest.fixture
+def cub200_content() -> dict[str, bytes]:
+    """What the miniature CUB-200-2011 is packed of."""
+    return dict(cub200_members())
+
+
+@pytest.fixture
+def miniature_cub200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miniature_fscil_splits: Path) -> Path:
+    """A data root with 14 species in the archive of CUB-200-2011, and the lists."""
+    path = tmp_path / "data" / "cub200" / "CUB_200_2011.tgz"
+    pack_tar(path, cub200_members())
+    fewer_classes(monkeypatch, "cub200")
+    return register(monkeypatch, tmp_path, "cub200", {path.name: original(path, 98)})
+
+
+@cache
+def session_list(images: str, session: int) -> list[str]:
+    """Five images of each class of a session, as TOPIC lists them: these are for the miniatures."""
+    base, ways, _ = SESSIONS[images]
+    classes = range(base + ways * (session - 2), base + ways * (session - 1))
+    if images == "cifar100":
+        return [str(at) for label in classes for at in np.flatnonzero(cifar100_fine() == label)[[7, 3, 19, 4, 0]]]
+    if images == "mini_imagenet":
+        names = [mini_imagenet_name(label, number) for label in classes for number in (8, 3, 4, 6, 5)]
+        return [f"MINI-ImageNet/train/{name[:9]}/{name}" for name in names]
+    return [f"CUB_200_2011/images/{bird(label, number)}" for label in classes for number in (6, 3, 4, 2, 1)]
+
+
+@cache
+def cifar100_fine() -> np.ndarray:
+    """The labels of the miniature CIFAR-100's training images."""
+    return np.frombuffer(cifar100_records(20, 20), np.uint8).reshape(-1, 3074)[:, 1].copy()
+
+
+@pytest.fixture
+def listed_images() -> Callable[[str, int], list[str]]:
+    """The images of a session in the miniature lists."""
+    return session_list
+
+
+@pytest.fixture
+def miniature_fscil_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with lists like TOPIC's for the miniatures of CIFAR-100, miniImageNet and CUB-200."""
+    lists = {
+        f"{images}/session_{session}.txt": session_list(images, session)
+        for images, (_, _, tasks) in SESSIONS.items()
+        for session in range(2, tasks + 1)
+    }
+    tested = [mini_imagenet_name(label, number) for label in range(22) for number in (0, 1)]
+    lists["mini_imagenet/test.txt"] = [f"MINI-ImageNet/test/{name[:9]}/{name}" for name in tested]
+    files = {}
+    for name, lines in lists.items():
+        path = tmp_path / "data" / "fscil-splits" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines))
+        files[name] = original(path, len(lines))
+    return register(monkeypatch, tmp_path, "fscil-splits", files)

@@ -15,6 +15,7 @@ from forgetfree.lab.benchmarks.formats import (
     read_records,
     read_svhn,
 )
+from forgetfree.lab.benchmarks.fscil_formats import birds, named_photographs, read_list
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Original:
     """What an archive holds, path → SHA-256: laid out in the same folder, it stands in for the archive."""
     members: str = ""
     """Digest of the names, sizes and CRC-32 of a zip's images: the same ones packed anew stand in for the archive."""
+    counted: bool = False
+    """Several packings circulate and none is the authors': any that holds all samples stands in for this one."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,64 @@ class Source:
         """Samples in all; a file of labels belongs to one of images."""
         return sum(original.rows for name, original in self.files.items() if "-labels-" not in name)
 
+
+FSCIL_LISTS = {
+    "cifar100/session_1.txt": Original(
+        "5f402fb2c5260a05bb02ea000f9b9e32f23e305281969afa6ea47a9a22b69cf7", 173_394, 30_000
+    ),
+    "cifar100/session_2.txt": Original("654db7b72e383a1aac94a4e570ea26c9f3cb8b7bf95a7aff2a9e1626f4e0b330", 140, 25),
+    "cifar100/session_3.txt": Original("a466c0f920549096435c9b298e9f52f2b4a676db34f2c54de04f4147759a2eea", 140, 25),
+    "cifar100/session_4.txt": Original("c2d0f0a6db516358055d448b1dd8033a778ae7ba30de78adbd8ea2e1b94282b0", 140, 25),
+    "cifar100/session_5.txt": Original("2907fe7d341f9f4da0c2cdf59bcf33a50619f41e9ebd3232fe2c6c11bc30bfa4", 140, 25),
+    "cifar100/session_6.txt": Original("87f70d04e01acb3ba0bbce24f84bf78ee905721d3609e53c5f11bf92d3237197", 140, 25),
+    "cifar100/session_7.txt": Original("70131153942c3a30418843097a482d0e24dedbaa394876b101db205a5099a595", 140, 25),
+    "cifar100/session_8.txt": Original("8bcefabac5ff2d3086e3cc097b306713661f07aa670ef3935570226293e1c2f1", 140, 25),
+    "cifar100/session_9.txt": Original("242fd41330db6081d11216a8324f92aebd64545b2171bd567a162a7521a62ed7", 140, 25),
+    "mini_imagenet/test.txt": Original(
+        "c714516c610cdb0fc558785259e06768bcddea6c2a57b1b5464be0e04fae0a77", 510_000, 10_000
+    ),
+    "mini_imagenet/session_1.txt": Original(
+        "af28c169b628923284b9905238a90a97b4a95949f66dd04f2853467a16e090a3", 1_560_000, 30_000
+    ),
+    "mini_imagenet/session_2.txt": Original(
+        "0ca2664ee5be9852f7688e9f691397ba9ac23333b64afcbbb20012a22adee16a", 1_300, 25
+    ),
+    "mini_imagenet/session_3.txt": Original(
+        "7a2b2d26f529247dc725d406125eab2a698523d8c669cd1e399c26d068e6d6fa", 1_300, 25
+    ),
+    "mini_imagenet/session_4.txt": Original(
+        "e70403ced5ac32b811962cdb498b0e01bb4444da0d20539f6f183db17fe158c2", 1_300, 25
+    ),
+    "mini_imagenet/session_5.txt": Original(
+        "4b8aa1d08d1a0aa2a2ed6baefc3aa2e801ea0a6924a8056ca4c4737d60ac0460", 1_300, 25
+    ),
+    "mini_imagenet/session_6.txt": Original(
+        "c78365d507400f170186bc321bfa233dde1160c6df6405fba242dedda59d3070", 1_300, 25
+    ),
+    "mini_imagenet/session_7.txt": Original(
+        "ad01e6e88f92b8dbcfa38831051f41a2639b2f455695bd2bb5db5cd1129ef88a", 1_300, 25
+    ),
+    "mini_imagenet/session_8.txt": Original(
+        "ab39d572974acdd3e542040f3cd18b72a0fc97980f754b9335f99ca3df7f1847", 1_300, 25
+    ),
+    "mini_imagenet/session_9.txt": Original(
+        "e808c65f6e081f5b0061cc4a8bdec51dff4ae99cb37193d239a319e388ec1226", 1_300, 25
+    ),
+    "cub200/session_1.txt": Original(
+        "51ac011fc2cf87c374350a70ca9fbe210eb10f406b24b6675e2e143586ca24fc", 216_527, 3_000
+    ),
+    "cub200/session_2.txt": Original("24d1ebea2ff962c13475ad7aa660c1e6cbeb8ecca053d82d22fabc7e7a323400", 3_445, 50),
+    "cub200/session_3.txt": Original("531b4cdc44b54d18059ed7f2a758fc22a55ea2f3eb0b814b38a508e6ea3fb371", 3_659, 50),
+    "cub200/session_4.txt": Original("b0415d1fe51d8b9216f0097fdc73817b7813b5b5c8a3e2fbaf43131abff4becf", 3_710, 50),
+    "cub200/session_5.txt": Original("44e4ae53379abbf93767bc4937c36eb2e72d1741875805128f1bfee1fa6093a8", 3_650, 50),
+    "cub200/session_6.txt": Original("dd2ac89166e698b316e24b4cbff025c5aaaf517712b94f63930127785010af3c", 3_340, 50),
+    "cub200/session_7.txt": Original("ee5985b9b76466d368116cf25bce2ba994d9b0d4a79ac4e9055cffaff1771aa3", 3_980, 50),
+    "cub200/session_8.txt": Original("aebaffe49fa56c8a4e4bdaa1ad2d7bb9f54647369a2985f57779c5ce18b4230d", 3_800, 50),
+    "cub200/session_9.txt": Original("69e3c194ea2d48cf2a99a7223ca094d14a3d34f308985def22587f324f3b24dc", 3_690, 50),
+    "cub200/session_10.txt": Original("6f669352b66fecfb9b001263e9c7a47487a65f244ad5676d0790b06b55de6db4", 4_070, 50),
+    "cub200/session_11.txt": Original("fd3ceecd3e52d9c8f646bab41e3562d0f545c8746618fc5693ff85681a0506c1", 3_410, 50),
+}
+"""TOPIC's lists; session 1 is the base session."""
 
 SOURCES: dict[str, Source] = {
     "mnist": Source(
@@ -202,6 +263,47 @@ SOURCES: dict[str, Source] = {
             )
         },
         rows=lambda path: sum(map(len, photographs(path))),
+    ),
+    "mini-imagenet": Source(
+        title="miniImageNet: 60 000 photographs of 100 classes by their file names, JPEG, colour",
+        homepage="https://github.com/twitter-research/meta-learning-lstm",
+        licence="none stated; from ImageNet, which is for non-commercial research",
+        mirrors=("https://huggingface.co/datasets/pancake/few_shot_datasets/resolve/main/",),
+        files={
+            "mini-imagenet.zip": Original(
+                "fdc1a84b906855d49382fee772675b070354b6d906adfe143c009cbfb9b87a57",
+                2_089_692_471,
+                60_000,
+                counted=True,
+            )
+        },
+        rows=lambda path: len(named_photographs(path)),
+    ),
+    "cub200": Source(
+        title="CUB-200-2011: 5 994 and 5 794 photographs of 200 species of birds, JPEG, colour",
+        homepage="https://www.vision.caltech.edu/datasets/cub_200_2011/",
+        licence="for non-commercial research and education; cite Wah et al., Caltech-UCSD Birds-200-2011",
+        mirrors=(
+            "https://data.caltech.edu/records/65de6-vp158/files/",
+            "https://s3.amazonaws.com/fast-ai-imageclas/",
+        ),
+        files={
+            "CUB_200_2011.tgz": Original(
+                "0c685df5597a8b24909f6a7c9db6d11e008733779a671760afef78feb49bf081", 1_150_585_339, 11_788
+            )
+        },
+        rows=lambda path: len(birds(path)),
+    ),
+    "fscil-splits": Source(
+        title="TOPIC's lists of the images of every few-shot session: CIFAR-100, miniImageNet, CUB-200",
+        homepage="https://github.com/icoz69/CEC-CVPR2021",
+        licence="MIT; copyright icoz69 (CEC), first published at https://github.com/xyutao/fscil",
+        mirrors=(
+            "https://raw.githubusercontent.com/icoz69/CEC-CVPR2021/main/data/index_list/",
+            "https://raw.githubusercontent.com/xyutao/fscil/master/data/index_list/",
+        ),
+        files=FSCIL_LISTS,
+        rows=lambda path: len(read_list(path)),
     ),
 }
 

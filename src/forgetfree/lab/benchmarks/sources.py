@@ -46,12 +46,22 @@ from forgetfree.lab.benchmarks.formats import (
     read_svhn,
     reduced,
 )
+from forgetfree.lab.benchmarks.fscil_formats import (
+    CUB_IMAGES,
+    Bird,
+    birds,
+    named_photographs,
+    read_list,
+    square,
+    tar_members,
+)
 from forgetfree.lab.benchmarks.originals import SOURCES, Original, Source
 
 __all__ = [
-    "ENVIRONMENT", "SOURCES", "TINY_CLASSES", "Cifar100", "FileStatus", "Images", "Omniglot", "Original", "Progress",
-    "Source", "State", "TinyImageNet", "check", "cifar10", "cifar100", "data_root", "fashion_mnist", "fetch", "locate",
-    "members_digest", "mnist", "notmnist", "omniglot", "read_idx", "svhn", "tiny_imagenet",
+    "ENVIRONMENT", "SOURCES", "TINY_CLASSES", "Cifar100", "FileStatus", "Images", "NamedImages", "Omniglot", "Original",
+    "Progress", "Source", "State", "TinyImageNet", "check", "cifar10", "cifar100", "cub200", "data_root",
+    "fashion_mnist", "fetch", "locate", "members_digest", "mini_imagenet", "mnist", "notmnist", "omniglot", "read_idx",
+    "session_lists", "svhn", "tiny_imagenet",
 ]  # fmt: skip
 
 ENVIRONMENT = "FORGETFREE_DATA"
@@ -84,7 +94,7 @@ def locate(source: str, root: str | Path | None = None, *, subset: bool = False)
             _check_unpacked(source, folder, original, root)
             continue
         found = _remembered_digest(path)
-        if found == original.sha256 or _packed_anew(path, original):
+        if found == original.sha256 or _packed_anew(row, path, original):
             continue
         status = _status(row, name, path, found)
         if status.state != "subset":
@@ -325,6 +335,81 @@ def tiny_imagenet(root: str | Path | None = None, *, subset: bool = False) -> Ti
 TINY_CLASSES = 200
 
 
+class NamedImages(NamedTuple):
+    """Photographs, mapped from the disk, with labels that are positions in `names`, and files to find them by."""
+
+    images: Images
+    names: tuple[str, ...]
+    """Of the classes, ascending."""
+    files: tuple[str, ...]
+    """Of the training images, in their order."""
+
+
+def mini_imagenet(root: str | Path | None = None, *, subset: bool = False) -> NamedImages:
+    """miniImageNet by file name, 84×84; TOPIC's list says what tests. A class is the WordNet number in the name."""
+    (path,), lists = locate("mini-imagenet", root, subset=subset).values(), locate("fscil-splits", root)
+    found, test_list = named_photographs(path), lists["mini_imagenet/test.txt"]
+    tested = found.keys() & {file.rpartition("/")[2] for file in read_list(test_list)}
+    names, parts = tuple(sorted({file[:9] for file in found})), []
+    for part, files in (("train", sorted(found.keys() - tested)), ("test", sorted(tested))):
+
+        def decode(files: list[str] = files) -> Bytes:
+            records = np.empty((len(files), 1 + 3 * 84 * 84), np.uint8)
+            with open_zip(path) as archive:
+                for record, file in zip(records, files, strict=True):
+                    content = read_member(archive, found[file])
+                    pixels = square(content, f"{path}: {found[file]}", edge=92, size=84)
+                    record[0], record[1:] = names.index(file[:9]), pixels.reshape(-1)
+            return records
+
+        digests = [_remembered_digest(path), _remembered_digest(test_list)]
+        parts.append(_decoded(f"mini-imagenet-{part}", digests, decode))
+    return NamedImages(_from_records(*parts, size=84), names, tuple(sorted(found.keys() - tested)))
+
+
+def cub200(root: str | Path | None = None, *, subset: bool = False) -> NamedImages:
+    """CUB-200-2011 in its official split, 224×224; a class is the folder, `001.Black_footed_Albatross`."""
+    (path,) = locate("cub200", root, subset=subset).values()
+    digests = [_remembered_digest(path)]
+    # the archive is compressed as a whole: its tables are kept apart, not to read a gigabyte for them again
+    table = _decoded("cub200-birds", digests, lambda: _birds_as_bytes(birds(path)))
+    rows = [line.split(" ", 1) for line in bytes(table.numpy()).decode().splitlines()]
+    names, parts = tuple(sorted({file.partition("/")[0] for _, file in rows})), []
+    for part, tests in (("train", "0"), ("test", "1")):
+        files = [file for mark, file in rows if mark == tests]
+
+        def decode(files: list[str] = files) -> Bytes:
+            places = {CUB_IMAGES + file: at for at, file in enumerate(files)}
+            records = np.empty((len(files), 1 + 3 * 224 * 224), np.uint8)
+            met = 0
+            for member, content in tar_members(path, set(places)):
+                record, name = records[places[member]], member.removeprefix(CUB_IMAGES).partition("/")[0]
+                pixels = square(content, f"{path}: {member}", edge=256, size=224)
+                record[0], record[1:] = names.index(name), pixels.reshape(-1)
+                met += 1
+            if met < len(files):
+                raise DataError(f"{path}: {len(files) - met} of {len(files)} photographs of its tables are missing.")
+            return records
+
+        parts.append(_decoded(f"cub200-{part}", digests, decode))
+    learned = tuple(file for tests, file in rows if tests == "0")
+    return NamedImages(_from_records(*parts, size=224), names, learned)
+
+
+def _birds_as_bytes(found: list[Bird]) -> Bytes:
+    text = "\n".join(f"{bird.tests:d} {bird.file}" for bird in found)
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def session_lists(
+    images: Literal["cifar100", "mini_imagenet", "cub200"], root: str | Path | None = None
+) -> list[tuple[str, ...]]:
+    """TOPIC's shots of session 2, 3, …: positions in CIFAR-100's original order, or paths of files."""
+    files = locate("fscil-splits", root)
+    listed = [path for name, path in files.items() if name.startswith(f"{images}/session_")]
+    return [read_list(path) for path in listed if path.name != "session_1.txt"]
+
+
 def _decoded(name: str, digests: list[str], decode: Callable[[], Bytes]) -> Tensor:
     """What `decode` gives, made once for files with these digests and then mapped from the user's cache folder."""
     key = hashlib.blake2b(" ".join(digests).encode(), digest_size=8).hexdigest()
@@ -378,19 +463,19 @@ def _check_unpacked(source: str, folder: Path, original: Original, root: str | P
             )
 
 
-def _packed_anew(path: Path, original: Original) -> bool:
-    """Whether a zip holds exactly what the original holds, however it was packed."""
-    if not original.members:
-        return False
+def _packed_anew(row: Source, path: Path, original: Original) -> bool:
+    """Whether a zip holds what the original holds, however it was packed."""
     with suppress(DataError):  # unreadable: not the same
-        return members_digest(path) == original.members
+        if original.members:
+            return members_digest(path) == original.members
+        return original.counted and row.rows(path) == original.rows
     return False
 
 
 def _status(row: Source, name: str, path: Path, found: str | None) -> FileStatus:
     original, rows = row.files[name], None
     state: State = "missing" if found is None else "ok" if found == original.sha256 else "wrong digest"
-    if state == "wrong digest" and _packed_anew(path, original):
+    if state == "wrong digest" and _packed_anew(row, path, original):
         state = "ok"
     if state == "wrong digest":
         with suppress(DataError):  # unreadable: no subset either
