@@ -22,11 +22,15 @@ from forgetfree.testing import check_benchmark
 @pytest.mark.parametrize("name", BENCHMARKS)
 @pytest.mark.usefixtures(
     "miniature_mnist", "miniature_fashion_mnist", "miniature_notmnist", "miniature_cifar10", "miniature_svhn",
-    "miniature_cifar100", "miniature_omniglot", "miniature_tiny_imagenet",
+    "miniature_cifar100", "miniature_omniglot", "miniature_tiny_imagenet", "miniature_fscil_splits",
+    "miniature_mini_imagenet", "miniature_cub200",
 )  # fmt: skip
 def test_every_benchmark_keeps_the_contract(name: str) -> None:
-    few = {"omniglot_rotation": 2, "tiny_imagenet": 3}  # the miniatures have 26 characters and 15 classes
-    settings = {"tasks": few[name]} if name in few else {}
+    settings = {  # the miniatures have 26 characters and 15 classes
+        "omniglot_rotation": {"tasks": 2},
+        "tiny_imagenet": {"tasks": 3},
+        "fscil_omniglot": {"base": 10, "ways": 2, "tasks": 4},
+    }.get(name, {})
     check_benchmark(lambda seed: BENCHMARKS[name](seed=seed, **settings))
 
 

@@ -1,0 +1,61 @@
+"""Few-shot CUB-200-2011: 100 species of birds as base classes, then ten sessions of ten, five photographs each.
+
+Classes in the order of their numbers and TOPIC's lists of shots, or both drawn; always the official split into training
+and test photographs, whose shorter edge is made 256 pixels and whose middle, 3×224×224, is taken. Normalised with the
+mean and deviation of ImageNet, nothing cropped or mirrored at random. The published networks begin with weights learned
+on ImageNet: what begins from nothing cannot be compared with them.
+"""
+
+from functools import partial
+from pathlib import Path
+
+from forgetfree.lab.benchmarks.few_shot import (
+    HELD_OUT,
+    Labelled,
+    Split,
+    check_split,
+    class_order,
+    normalised,
+    positions,
+    sessions,
+)
+from forgetfree.lab.benchmarks.fscil_formats import CUB_IMAGES
+from forgetfree.lab.benchmarks.sources import cub200, session_lists
+from forgetfree.lab.benchmarks.stream import Benchmark, Notes, check_count
+from forgetfree.lab.benchmarks.tiny_imagenet import DEVIATION, MEAN
+
+BASE, WAYS, SHOTS, MOST_TASKS = 100, 10, 5, 11
+
+
+def fscil_cub200(
+    *,
+    split: Split = "topic",
+    draw: int = 0,
+    tasks: int = MOST_TASKS,
+    held_out: float = HELD_OUT,
+    seed: int = 0,
+    data_root: str | Path | None = None,
+    limit: int | None = None,
+) -> Benchmark:
+    """Eleven sessions, or the first few of them; the seed chooses what validates.
+
+    As `"random"`, it chooses the order of the classes too, and with `draw` the shots: the published numbers are means
+    over ten draws. A file that holds a part of the photographs is taken too, and the notes say so. `limit` takes so
+    many of each class, for a quick look; shots stay as they are.
+    """
+    check_count("tasks", tasks, MOST_TASKS)
+    check_count("limit", limit)
+    check_split(split, draw)
+    data = cub200(data_root, subset=True)
+    images, listed = data.images, None
+    if split == "topic":
+        lists = [[file.removeprefix(CUB_IMAGES) for file in shots] for shots in session_lists("cub200", data_root)]
+        listed = positions("fscil_cub200", lists[: tasks - 1], data.files)
+    subset = images.subset_of("cub200")
+    notes: Notes = {"subset": subset} if subset else {}
+    return sessions(
+        "fscil_cub200", Labelled(images.train, images.train_labels), Labelled(images.test, images.test_labels),
+        data.names, order=class_order(split, len(data.names), seed), base=BASE, ways=WAYS, shots=SHOTS,
+        tasks=tasks, seed=seed, draw=draw, listed=listed, held_out=held_out,
+        prepare=partial(normalised, mean=MEAN, deviation=DEVIATION), limit=limit, notes=notes,
+    )  # fmt: skip
