@@ -291,13 +291,18 @@ class Lessons:
 
     def guess(self, inputs: Inputs, task: Task, backbone: nn.Module | None = None) -> Tensor:
         """The answer for a task that is not learned: the last task's backbone (or this one), an untrained head."""
+        if not isinstance(task, Task):
+            raise InputError(f"a guess is about a Task that is not learned; got {task!r}.")
         if task.name in self.learned:
             raise TaskError(f"task {task.name!r} is learned: ask it with predict.")
         if not self.learned:
             raise TaskError("nothing is learned yet, so there is nothing to guess with.")
-        backbone = backbone or self._backbone(list(self.learned)[-1])
-        args, kwargs = as_call(self._place().admit(inputs))
-        with torch.inference_mode(False), torch.no_grad(), torch.autocast(self._place().device.type, enabled=False):
+        last = list(self.learned)[-1]
+        backbone = backbone or self._backbone(last)
+        admitted = self._place().admit(inputs)
+        args, kwargs = as_call(admitted)
+        plain = torch.inference_mode(False), torch.no_grad(), torch.autocast(self._place().device.type, enabled=False)
+        with plain[0], plain[1], plain[2], explained(admitted, self.learned[last].inputs, last):
             features = backbone(*args, **kwargs)
             return cast(Tensor, self.untrained_head(task, features, self.position)(features))
 

@@ -67,7 +67,7 @@ def forward_transfer(
     """FWT: by how much what was learned before beats a random network on the next task; None if not measured.
 
     `before[i]` is the accuracy on task i after task i-1, `random[i]` a random network's. The paper prints a division by
-    T of a sum over T-1 tasks; its numbers are means over T-1.
+    T of a sum over T-1 tasks; most of its numbers are means over T-1.
     """
     gains = [value - random[i] for i, value in enumerate(before) if i and value is not None]
     if not gains or len(gains) != len(before) - 1:

@@ -11,7 +11,6 @@ wrapped ones; all other parameters (embeddings, recurrent and attention layers, 
 with the first task and stay as it left them.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from forgetfree import learners
 from forgetfree.chance import stream
+from forgetfree.checks import check_number, check_switch
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError, ModuleError
 from forgetfree.heads import HeadFactory
@@ -63,12 +63,10 @@ class HAT:
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
     ):
-        if not 1 <= smax < math.inf:
-            raise InputError(f"smax is the steepness of a gate, a number of at least 1; got {smax!r}.")
-        if not 0 <= sparsity < math.inf:
-            raise InputError(f"sparsity weighs the penalty on newly used units, at least 0; got {sparsity!r}.")
         refuse(backbone)
-        self.smax, self.sparsity, self.hard = smax, sparsity, hard
+        self.smax = check_number("smax, the steepness of a gate,", smax, 1)
+        self.sparsity = check_number("sparsity, the weight of the penalty on newly used units,", sparsity, 0)
+        self.hard = check_switch("hard", hard)
         self.backbone = clone(backbone).to(device)
         """The shared weights; norms and buffers in it are what a task starts from."""
         self.wiring = wiring(self.backbone)
@@ -100,7 +98,7 @@ class HAT:
                 return gated(inputs, gates.final(hard=self.hard))
 
             def penalty() -> Tensor:
-                return torch.dot(gates.now, price)
+                return torch.dot(gates.now if trained.training else gates.settled(hard=self.hard), price)
 
             def keep() -> None:
                 self._keep(task.name, trained, gates.final(hard=self.hard))
@@ -245,10 +243,13 @@ class Gates(nn.Module):
         return self._by_layer(self.now)
 
     def final(self, *, hard: bool) -> dict[str, Tensor]:
-        """The gates of answers: as steep as they get, or steps."""
+        """The gates of answers, by layer."""
+        return self._by_layer(self.settled(hard=hard))
+
+    def settled(self, *, hard: bool) -> Tensor:
+        """All gates in one row: as steep as they get, or steps."""
         embedding = self.embedding.detach()
-        gates = (embedding > 0).to(embedding.dtype) if hard else torch.sigmoid(self.smax * embedding)
-        return self._by_layer(gates)
+        return (embedding > 0).to(embedding.dtype) if hard else torch.sigmoid(self.smax * embedding)
 
     def _by_layer(self, gates: Tensor) -> dict[str, Tensor]:
         rows = gates.split_with_sizes(list(self.units.values())) if self.units else ()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from forgetfree import learners
 from forgetfree.chance import like_a_layer
+from forgetfree.checks import check_switch
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
@@ -54,7 +55,7 @@ class PackNet:
             raise InputError(f"retrain_epochs is None or a whole number of at least 1; got {retrain_epochs!r}.")
         self.capacity = check_capacity(capacity)
         self.retrain_epochs = retrain_epochs
-        self.refill = refill
+        self.refill = check_switch("refill", refill)
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)
         self.lessons = Lessons(
             self.network.answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree import learners
+from forgetfree.checks import check_number
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
@@ -47,7 +48,8 @@ class Piggyback:
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
     ):
-        if not start > threshold:
+        check_number("threshold", threshold)
+        if not check_number("start", start) > threshold:
             raise InputError(f"scores start above the threshold {threshold!r}, else nothing is seen; got {start!r}.")
         self.threshold, self.start = threshold, start
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)

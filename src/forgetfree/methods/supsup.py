@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from forgetfree import learners
 from forgetfree.chance import counted, derive
+from forgetfree.checks import check_switch
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons
@@ -48,7 +49,7 @@ class SupSup:
         cache_bytes: int = 1 << 30,
     ):
         self.capacity = check_capacity(capacity)
-        self.transfer = transfer
+        self.transfer = check_switch("transfer", transfer)
         self.mean_scores: Mapping[str, Tensor] = {}
         self._averaged = 0
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from forgetfree import learners
 from forgetfree.chance import counted, like_a_layer
+from forgetfree.checks import check_number
 from forgetfree.contracts import Inputs, Memory, Stored, Task
-from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, TaskHeads
 from forgetfree.lessons import Lessons
 from forgetfree.masks import Rank, Scores, check_capacity
@@ -51,10 +51,8 @@ class WSN:
         sparse_answers: bool = False,
         background_noise: float = 0.0,
     ):
-        if not 0 <= background_noise < 1:
-            raise InputError(f"background_noise is a fraction of a weight, in [0, 1); got {background_noise!r}.")
         self.capacity = check_capacity(capacity)
-        self.background_noise = background_noise
+        self.background_noise = check_number("background_noise, a fraction of a weight,", background_noise, 0, below=1)
         self._removals = 0
         self.sparse_answers = sparse_answers
         self.network = SharedNetwork(backbone, masked=masked, own_from=own_from, device=device)

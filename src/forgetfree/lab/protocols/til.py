@@ -100,9 +100,9 @@ def _through_archive(
         exam = benchmark.tests[name]
         answers = _answers(again, exam, name, batch)
         measured[i] = _accuracy(answers, exam.labels)
-        if learner.forget_free:  # what a learner that forgets says now was not kept
-            compared += len(answers)
-            different += int((answers != first_answers[name]).any(1).sum())
+        expected = first_answers[name] if learner.forget_free else _answers(learner, exam, name, batch)
+        compared += len(answers)
+        different += int((answers != expected).any(1).sum())
     record.archive = {
         "bytes": nbytes,
         "sections": parts,

@@ -6,6 +6,7 @@ task j sees, its own tensors included, through a head that is named: untrained, 
 SoftNet's background noise acts on weights that later tasks move: what it does stands beside the rest, not in its place.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -86,12 +87,23 @@ def _between_tickets(
         for name in exams
     ]
     return {
-        "guesses": [None, *(matrix["untrained"][i - 1][i] for i in range(1, len(exams)))],
+        "guesses": _plain_guesses(learner, untrained, benchmark, batch),
         "noisy_guesses": list(guesses),  # `guess` of a learner with noise uses it
         "matrix": matrix | noisy,
         "noisy_accuracy": whole,
         "images": images,
     }
+
+
+def _plain_guesses(
+    learner: Guesser, untrained: Mapping[str, nn.Module], benchmark: Benchmark, batch: int
+) -> list[float | None]:
+    """What a learner with noise would have guessed without it: tickets do not change, so it can be asked later."""
+    pairs = itertools.pairwise(benchmark.names)
+    return [None] + [
+        _accuracies(learner.parts(before)["backbone"], [untrained[name]], benchmark.tests[name], batch)[0]
+        for before, name in pairs
+    ]
 
 
 def _matrices(

@@ -25,8 +25,8 @@ READINGS = {
 CAPTION = (
     "FWT in percent, divided by T - 1, and in brackets by T as the paper prints it. untrained: the network before a "
     "task is learned, through a head that has learned nothing. own head: the ticket of the task before, through the "
-    "head that the task itself trained later. noise: with small noise on the zeros of the ticket. R: accuracy of "
-    "random networks."
+    "head that the task itself trained later. noise: with small noise on the zeros of the ticket, times the weights as "
+    "they are before the task (untrained) or at the end (own head). R: accuracy of random networks."
 )
 
 
