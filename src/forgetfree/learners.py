@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.certificate import Verified
-from forgetfree.contracts import Inputs, Learned, Task
+from forgetfree.contracts import Inputs, Learned, Memory, Task
 from forgetfree.lessons import Lessons, Place, RowNames
+from forgetfree.modules import clone, freeze, named_tensors
 from forgetfree.network import Layout, SharedNetwork
-from forgetfree.tickets import Room
+from forgetfree.tickets import Room, Ticket
 from forgetfree.training import Progress, Session
 
 
@@ -37,6 +38,12 @@ class Sharing(Taught, Protocol):
     """One whose tasks share a network, each with a ticket of its own."""
 
     network: SharedNetwork
+
+
+class Moving(Taught, Protocol):
+    """One whose tasks all move one network."""
+
+    backbone: nn.Module
 
 
 Shares = TypeVar("Shares", bound=Sharing)
@@ -106,3 +113,26 @@ def to(self: Shares, device: torch.device | str) -> Shares:
     with self.lessons.moved(device):
         self.network.to(device)
     return self
+
+
+def moving_answer(self: Moving, _: str) -> nn.Module:
+    """What any task sees of a network that all move: all of it, as it is now."""
+    return freeze(clone(self.backbone))
+
+
+def moving_place(self: Moving) -> Place:
+    """Where that network lives."""
+    return Place.of(self.backbone.parameters())
+
+
+def moving_memory(self: Moving, training: Mapping[str, Tensor]) -> Memory:
+    """That network, the heads, and what is kept for `training` only."""
+    shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
+    tickets = {name: Ticket({}) for name in self.lessons.tasks}
+    return Memory(shared, {}, {}, tickets, self.lessons.heads.tensors(), training=training)
+
+
+def remove_head(self: Moving, task: str) -> None:
+    """Forget a task: its head goes. What it did to the shared weights, and to what protects them, stays."""
+    with self.lessons.removing(task, self):
+        pass

@@ -18,9 +18,8 @@ from forgetfree.chance import reseed, stream
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place
-from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, with_tensors
-from forgetfree.tickets import Ticket
+from forgetfree.lessons import Lessons
+from forgetfree.modules import as_call, clone, refuse, with_tensors
 from forgetfree.training import Recipe, Session, task_loss
 
 
@@ -55,6 +54,7 @@ class EWC:
 
     learn, predict, guess = learners.learn, learners.predict, learners.guess
     verify, parts, tasks = learners.verify, learners.parts, learners.tasks
+    remove, _answer, _place = learners.remove_head, learners.moving_answer, learners.moving_place
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
@@ -119,15 +119,8 @@ class EWC:
         return {name: square / count for name, square in squares.items()}
 
     def memory(self) -> Memory:
-        shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
-        tickets = {name: Ticket({}) for name in self.tasks}
         fisher = {f"fisher.{name}": value for name, value in self.fisher.items()}
-        return Memory(shared, {}, {}, tickets, self.lessons.heads.tensors(), training=fisher)
-
-    def remove(self, task: str) -> None:
-        """Forget a task: its head goes. What it did to the shared weights and to their Fisher information stays."""
-        with self.lessons.removing(task, self):
-            pass
+        return learners.moving_memory(self, fisher)
 
     def stored(self, *, resumable: bool = False) -> Stored:
         arguments = {"strength": self.strength, "fisher_batch": self.fisher_batch}
@@ -154,12 +147,6 @@ class EWC:
             self.backbone = clone(self.backbone).to(device)
             self.fisher = {name: value.to(device) for name, value in self.fisher.items()}
         return self
-
-    def _answer(self, _: str) -> nn.Module:
-        return freeze(clone(self.backbone))
-
-    def _place(self) -> Place:
-        return Place.of(self.backbone.parameters())
 
 
 def _check_strength(strength: float) -> float:

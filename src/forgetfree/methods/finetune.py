@@ -10,9 +10,8 @@ from torch import nn
 from forgetfree import learners
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place
-from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, with_tensors
-from forgetfree.tickets import Ticket
+from forgetfree.lessons import Lessons
+from forgetfree.modules import as_call, clone, refuse, with_tensors
 from forgetfree.training import Recipe, Session
 
 
@@ -40,6 +39,7 @@ class Finetune:
 
     learn, predict, guess = learners.learn, learners.predict, learners.guess
     verify, parts, tasks = learners.verify, learners.parts, learners.tasks
+    remove, _answer, _place = learners.remove_head, learners.moving_answer, learners.moving_place
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
@@ -61,14 +61,7 @@ class Finetune:
                 yield session
 
     def memory(self) -> Memory:
-        shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
-        tickets = {name: Ticket({}) for name in self.tasks}
-        return Memory(shared, {}, {}, tickets, self.lessons.heads.tensors())
-
-    def remove(self, task: str) -> None:
-        """Forget a task: its head goes. What it did to the shared weights stays in them."""
-        with self.lessons.removing(task, self):
-            pass
+        return learners.moving_memory(self, {})
 
     def stored(self, *, resumable: bool = False) -> Stored:
         with self.lessons.still():
@@ -86,9 +79,3 @@ class Finetune:
         with self.lessons.moved(device):
             self.backbone = clone(self.backbone).to(device)
         return self
-
-    def _answer(self, _: str) -> nn.Module:
-        return freeze(clone(self.backbone))
-
-    def _place(self) -> Place:
-        return Place.of(self.backbone.parameters())

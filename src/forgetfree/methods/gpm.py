@@ -21,9 +21,8 @@ from forgetfree.chance import stream
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons, Place
-from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, with_tensors
-from forgetfree.tickets import Ticket
+from forgetfree.lessons import Lessons
+from forgetfree.modules import as_call, clone, named_tensors, refuse, with_tensors
 from forgetfree.training import Recipe, Session
 
 FORWARDS = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
@@ -70,6 +69,7 @@ class GPM:
 
     learn, predict, guess = learners.learn, learners.predict, learners.guess
     verify, parts, tasks = learners.verify, learners.parts, learners.tasks
+    remove, _answer, _place = learners.remove_head, learners.moving_answer, learners.moving_place
 
     @contextmanager
     def learning(self, task: Task) -> Iterator[Session]:
@@ -145,15 +145,8 @@ class GPM:
         return {name: torch.cat(seen[name]) for name in layers if name in seen}
 
     def memory(self) -> Memory:
-        shared = {name: tensor.detach() for name, tensor in named_tensors(self.backbone)}
-        tickets = {name: Ticket({}) for name in self.tasks}
         bases = {f"bases.{name}": value for name, value in (self.bases or {}).items()}
-        return Memory(shared, {}, {}, tickets, self.lessons.heads.tensors(), training=bases)
-
-    def remove(self, task: str) -> None:
-        """Forget a task: its head goes. What it did to the shared weights stays, and so do the bases that hold it."""
-        with self.lessons.removing(task, self):
-            pass
+        return learners.moving_memory(self, bases)
 
     def stored(self, *, resumable: bool = False) -> Stored:
         with self.lessons.still():
@@ -188,12 +181,6 @@ class GPM:
             "samples": self.samples,
             "samples_per_layer": self.samples_per_layer,
         }
-
-    def _answer(self, _: str) -> nn.Module:
-        return freeze(clone(self.backbone))
-
-    def _place(self) -> Place:
-        return Place.of(self.backbone.parameters())
 
 
 def _layers(module: nn.Module) -> dict[str, list[nn.Module]]:
