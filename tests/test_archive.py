@@ -35,7 +35,7 @@ from forgetfree.files import flatten, unflatten
 from forgetfree.lab.backbones import BACKBONES
 from forgetfree.masks import Scores, select
 from snapshots import FEATURES, assert_same, backbone, learner, pair, snapshot, task
-from zoo import ZOO, Entry
+from zoo import TIL, ZOO, Entry
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "wsn": {"capacity": 0.3},
@@ -97,7 +97,7 @@ def assert_same_answers(one: Any, other: Any, batch: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ZOO)
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_a_loaded_learner_answers_bit_for_bit_whatever_was_in_the_backbone(
     method: str, kind: str, tmp_path: Path
 ) -> None:
@@ -297,7 +297,7 @@ def test_a_task_may_have_any_name(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("resumable", [False, True])
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_a_learner_of_nothing_comes_back_and_learns(method: str, resumable: bool, tmp_path: Path) -> None:
     made = ff.METHODS[method](backbone(), **({"recipe": QUICK, "seed": 7} | SETTINGS.get(method, {})))
     ff.save(made, tmp_path / "file", resumable=resumable)
@@ -419,7 +419,7 @@ def test_two_archives_of_one_learner_hold_the_same(tmp_path: Path) -> None:
 
 
 def test_saving_changes_nothing_and_takes_nothing_from_the_callers_chance(tmp_path: Path) -> None:
-    for method in ff.METHODS:
+    for method in TIL:
         made = taught(method, MLP)
         before, chance = everything(made), torch.get_rng_state()
         ff.save(made, tmp_path / "file", resumable=True)
@@ -487,7 +487,7 @@ def test_every_codec_brings_the_masks_back(codec: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_rounded_weights_take_less_and_say_what_they_cost(method: str, dtype: Any, tmp_path: Path) -> None:
     build = BACKBONES["mlp"](inputs=FEATURES, hidden=(40, 40))
     made = ff.METHODS[method](build, **({"recipe": QUICK} | SETTINGS.get(method, {})))
@@ -1027,7 +1027,7 @@ OTHER_BACKBONES: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize(("make", "words"), OTHER_BACKBONES.values(), ids=OTHER_BACKBONES.keys())
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_another_backbone_is_refused_by_its_differences(
     method: str, make: Callable[[], Any], words: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import forgetfree as ff
-from forgetfree.batches import Batch, batches, count_batches
+from forgetfree.batches import Batch, batches, count_batches, count_samples, repeated, shifted
 from snapshots import FEATURES, assert_same, learner, pair, snapshot
 
 INPUTS = torch.arange(20.0).reshape(10, 2)
@@ -295,3 +295,23 @@ def test_a_collate_function_with_too_few_labels_is_refused_in_words() -> None:
 
     with pytest.raises(ff.InputError, match="2 inputs and 1 labels"):
         learner(ff.Recipe(loader={"collate_fn": lossy})).learn(task(Listed(samples(*pair(0, 8, 2)))))
+
+
+def test_labels_are_shifted_whatever_the_data_is() -> None:
+    class Stream(IterableDataset[tuple[Tensor, int]]):
+        def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+            return iter(samples())
+
+    wide = task((INPUTS, LABELS + 3), (0, 1, 2, 3, 4))
+    expected = (LABELS + 3).tolist()
+    for data in ((INPUTS, LABELS), TensorDataset(INPUTS, LABELS), Stream()):
+        found = [label for batch in batches(wide, shifted(data, 3), 4) for label in batch.labels.tolist()]
+        assert found == expected, type(data)
+
+
+def test_samples_are_repeated_to_the_number_asked_for() -> None:
+    for data in ((INPUTS, LABELS), TensorDataset(INPUTS, LABELS)):
+        few, many = repeated(data, 3), repeated(data, len(LABELS) + 2)
+        assert (count_samples(few), count_samples(many)) == (3, len(LABELS) + 2)
+        (whole,) = batches(task(many), many, 100)
+        assert torch.equal(whole.labels[-2:], LABELS[:2])

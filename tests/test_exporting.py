@@ -19,7 +19,7 @@ from forgetfree import exporting
 from forgetfree.contracts import Inputs
 from forgetfree.exporting import Exported, export, extract
 from forgetfree.modules import as_call, named_tensors
-from zoo import ZOO
+from zoo import TIL, ZOO
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 
@@ -90,7 +90,7 @@ def test_an_extracted_task_gives_the_bits_of_predict_and_holds_no_class_of_ours(
             assert same_bits(ask(one, batch), right[name])
 
 
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_a_task_of_every_method_can_be_extracted_and_the_learner_shares_nothing_with_it(method: str) -> None:
     learner = taught(mlp(), method=method)
     right = {name: learner.predict(ROWS, name) for name in learner.tasks}

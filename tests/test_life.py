@@ -19,7 +19,7 @@ from forgetfree.network import SharedNetwork
 from forgetfree.tickets import new_in, room, used
 from snapshots import assert_same, backbone, pair, snapshot, task
 from test_archive import everything, opened, raw, same_bits
-from zoo import ZOO
+from zoo import TIL, ZOO
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "wsn": {"capacity": 0.1},
@@ -141,7 +141,7 @@ def test_what_only_the_removed_task_used_is_free_and_holds_other_values(learner:
         assert network.weights[name][mask].abs().max() <= network.weights[name][0].numel() ** -0.5
 
 
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_nothing_of_a_removed_task_is_in_memory_or_in_the_next_archive(method: str) -> None:
     recipe = ff.Recipe(epochs=1, batch_size=16, carry_optimizer=True)
     made = taught(method, **({} if "recipe" in SETTINGS.get(method, {}) else {"recipe": recipe}))
@@ -198,7 +198,7 @@ def test_removal_is_repeatable(ten: ff.WSN) -> None:
     assert_same(snapshot(one), snapshot(two))
 
 
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_every_method_removes_and_learns_and_stores_on(method: str, tmp_path: Path) -> None:
     names, batch = TEN[:3], pair(99)[0]
     made = taught(method, names)
@@ -259,7 +259,7 @@ def test_any_module_can_lose_a_task(kind: str) -> None:
     assert all(found.ok for found in made.verify())
 
 
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_an_unknown_task_cannot_be_removed(method: str) -> None:
     made = taught(method, TEN[:2])
     before = everything(made)
@@ -302,7 +302,7 @@ def test_while_another_thread_learns_no_task_can_be_removed(learner: ff.WSN) -> 
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("method", ff.METHODS)
+@pytest.mark.parametrize("method", TIL)
 def test_an_error_in_the_middle_leaves_everything_as_it_was(
     method: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree.masks import Scores, _select_without_waiting, check_capacity, kept_count, select, top_fraction
+from forgetfree.masks import (
+    Minor,
+    Scores,
+    _select_without_waiting,
+    as_mask,
+    check_capacity,
+    kept_count,
+    select,
+    soften,
+    top_fraction,
+)
 
 CAPACITIES = st.one_of(st.sampled_from([1.0, 1e-9, 0.5, 0.05, 0.1, 0.3, 0.7]), st.floats(1e-9, 1.0))
 MANY_TIES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, math.inf, -math.inf])
@@ -297,3 +307,41 @@ def test_the_selection_that_never_waits_does_not_keep_nan() -> None:
 @given(scores=score_tensors(), capacity=CAPACITIES)
 def test_a_selection_on_a_cuda_device_is_that_of_the_cpu(scores: Tensor, capacity: float) -> None:
     assert torch.equal(top_fraction(scores.detach().cuda(), capacity).cpu(), top_fraction(scores.detach(), capacity))
+
+
+def test_a_soft_mask_has_ones_on_the_majors_and_lets_the_gradient_of_the_mask_through() -> None:
+    scores = torch.tensor([0.3, -0.9, 0.1, 0.5], requires_grad=True)
+    minor = torch.tensor([0.2, 0.4, 0.6, 0.8])
+    mask = soften(top_fraction(scores, 0.5), minor)
+    assert torch.equal(mask, torch.tensor([0.2, 1.0, 0.6, 1.0]))
+    mask.backward(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    assert scores.grad is not None
+    assert torch.equal(scores.grad, torch.tensor([1.0, -2.0, 3.0, 4.0]))  # sign(s), on all entries
+
+
+def test_minor_weights_are_what_their_number_says() -> None:
+    shapes = {"a": torch.Size([40, 50]), "b": torch.Size([7])}
+    one, other = Minor(shapes, 3), Minor(shapes, 3, number=5)
+    assert not one.value("a").any()  # nothing drawn yet: the hard mask
+    one.draw(5)
+    assert torch.equal(one.value("a"), other.value("a"))
+    assert float(one.value("a").min()) >= 0
+    assert float(one.value("a").max()) < 1
+    assert float(one.value("a").mean()) == pytest.approx(0.5, abs=0.05)
+    state = {name: value.clone() for name, value in one.state_dict().items()}
+    one.draw(6)
+    assert not torch.equal(one.value("a"), other.value("a"))
+    one.load_state_dict(state)
+    assert torch.equal(one.value("a"), other.value("a"))
+    assert not torch.equal(Minor(shapes, 4, number=5).value("a"), other.value("a"))
+
+
+def test_scores_give_the_hard_mask_until_minor_weights_are_drawn() -> None:
+    scores = Scores({"a": torch.randn(30, generator=torch.Generator().manual_seed(0))})
+    minor = Minor({"a": torch.Size([30])}, 0)
+    hard = as_mask(scores.soft(0.4, minor)["a"])
+    minor.draw(0)
+    soft = scores.soft(0.4, minor)["a"]
+    assert isinstance(soft, Tensor)
+    assert torch.equal(soft == 1, hard)
+    assert torch.equal(soft[~hard], minor.value("a")[~hard])

@@ -811,3 +811,42 @@ def test_a_compiled_backbone_can_be_wrapped_and_its_tasks_keep_their_bits() -> N
     assert not torch.equal(learner.predict(inputs, "second"), before)
     plain = learner.parts("first")["backbone"]._orig_mod
     torch.testing.assert_close(learner.parts("first")["head"](plain(inputs)), before)
+
+
+def learned_on(movable: dict[str, Tensor] | None) -> tuple[ff.SharedNetwork, ff.SharedNetwork]:
+    """A network whose first task was lent again, pushed about and taken back; and the same before."""
+    shared = ff.SharedNetwork(normed())
+    masks = {name: torch.ones_like(value) for name, value in shared.weights.items()}
+    shared.keep("first", shared.lend(), masks)
+    before = copy.deepcopy(shared)
+    lent = shared.lend_again("first", movable)
+    lent.train(True)
+    lent(BATCH, masks)  # norms that move take statistics here
+    with torch.no_grad():
+        for _, parameter in lent.named_parameters():
+            parameter.add_(1.0)
+    shared.move("first", lent)
+    return shared, before
+
+
+def test_a_task_learns_on_in_its_own_ticket_and_everything_may_move() -> None:
+    shared, before = learned_on(None)
+    assert bool((shared.weights["0.weight"] == before.weights["0.weight"] + 1).all())
+    own, was = shared.answer("first"), before.answer("first")
+    assert torch.equal(own[1].bias, was[1].bias + 1)
+    assert not torch.equal(own[1].running_mean, was[1].running_mean)
+    assert torch.equal(shared.used["0.weight"], before.used["0.weight"])
+
+
+def test_of_movable_entries_no_others_move_and_norms_stand_still() -> None:
+    movable = torch.zeros(8, 6, dtype=torch.bool)
+    movable[2, 3] = movable[5, 0] = True
+    shared, before = learned_on({"0.weight": movable})
+    moved = shared.weights["0.weight"] != before.weights["0.weight"]
+    assert torch.equal(moved, movable)
+    for (name, value), (_, was) in zip(
+        shared.answer("first").named_buffers(), before.answer("first").named_buffers(), strict=True
+    ):
+        assert torch.equal(value, was), name
+    assert torch.equal(shared.answer("first")[1].bias, before.answer("first")[1].bias)
+    assert not list(shared.lend_again("first", {}).named_parameters())

@@ -924,3 +924,46 @@ def test_hooks_on_an_optimizer_are_called() -> None:
     optimizer = torch.optim.Adam(nn.Linear(2, 2).parameters(), fused=True)
     optimizer.register_step_post_hook(lambda *_: None)
     assert training.quick_step(optimizer) == optimizer.step
+
+
+def test_the_learning_rate_falls_after_every_milestone() -> None:
+    one = learner(recipe=ff.Recipe(epochs=5, lr=0.1, milestones=(2, 4), factor=0.5))
+    one.learn(task("a"))
+    assert [entry["lr"] for entry in one.tasks["a"].curves] == [0.1, 0.1, 0.05, 0.05, 0.025]
+
+
+def test_augmentation_changes_training_batches_only_and_is_drawn_anew_in_every_epoch() -> None:
+    trained: list[Tensor] = []
+
+    def noisy(inputs: Tensor, generator: torch.Generator) -> Tensor:
+        changed = inputs + torch.rand(inputs.shape, generator=generator)
+        trained.append(changed)
+        return changed
+
+    seen: list[Tensor] = []
+
+    class Watching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(FEATURES, 4)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            seen.append(inputs.detach().clone())
+            return self.layer(inputs)  # type: ignore[no-any-return]
+
+    data, valid = pair(0, 12, 2), pair(1, 6, 2)
+    one = ff.WSN(Watching(), capacity=0.5, recipe=ff.Recipe(epochs=2, batch_size=12), seed=1)
+    one.learn(ff.Task("a", ("x", "y"), data, valid, augment=noisy))
+    first, second = trained
+    assert not torch.equal(first.sum(), second.sum())
+    plain = {tuple(row) for row in torch.cat([data[0], valid[0]]).tolist()}
+    changed = {tuple(row) for row in torch.cat(trained).tolist()}
+    rows = {tuple(row) for batch in seen for row in batch.tolist()}
+    assert rows & changed == changed
+    assert {tuple(row) for row in valid[0].tolist()} <= rows & plain
+    trained.clear()
+    two = ff.WSN(Watching(), capacity=0.5, recipe=ff.Recipe(epochs=2, batch_size=12), seed=1)
+    torch.manual_seed(99)  # the caller's random state does not matter
+    two.learn(ff.Task("a", ("x", "y"), data, valid, augment=noisy))
+    assert torch.equal(trained[0], first)
+    assert torch.equal(trained[1], second)

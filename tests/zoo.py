@@ -10,6 +10,8 @@ import forgetfree as ff
 from forgetfree.contracts import Inputs
 
 CLASSES = 3
+TIL, FSCIL = ([name for name, made in ff.METHODS.items() if made.scenario == scenario] for scenario in ("til", "fscil"))
+"""Methods that learn task by task, and those of few-shot sessions."""
 WORDS, LENGTH = 11, 6
 
 

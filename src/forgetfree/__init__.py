@@ -13,8 +13,8 @@ from forgetfree.errors import (
     TaskError,
 )
 from forgetfree.exporting import Exported, export, extract
-from forgetfree.heads import linear_head, linear_head_without_bias
-from forgetfree.methods import METHODS, WSN
+from forgetfree.heads import linear_head, linear_head_without_bias, nearest_direction, nearest_mean
+from forgetfree.methods import METHODS, WSN, SoftNet
 from forgetfree.network import SharedNetwork
 from forgetfree.training import Progress, Recipe, Session
 
@@ -40,6 +40,7 @@ __all__ = [
     "Recipe",
     "Session",
     "SharedNetwork",
+    "SoftNet",
     "Task",
     "TaskError",
     "Verification",
@@ -50,6 +51,8 @@ __all__ = [
     "linear_head",
     "linear_head_without_bias",
     "load",
+    "nearest_direction",
+    "nearest_mean",
     "save",
     "verify",
 ]

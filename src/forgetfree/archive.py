@@ -43,7 +43,8 @@ from forgetfree.heads import HEADS, HeadFactory
 from forgetfree.methods import METHODS
 from forgetfree.modules import copy_module, named_tensors, origin_of
 from forgetfree.tickets import PackedMask, Ticket
-from forgetfree.training import OPTIMIZERS, Recipe
+from forgetfree.tickets import used as used_by
+from forgetfree.training import Recipe
 
 FORMAT = 1
 KIND = "forgetfree.ticket"
@@ -202,8 +203,10 @@ def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded:
         "answers": {name: known.certificate.answers for name, known in stored.learned.items() if known.certificate},
         "training": dict(stored.training),
     }
-    if stored.resumable:
-        trees["free"] = {name: shared[name][~used.unpack()] for name, used in memory.used.items()}
+    chosen = {name: PackedMask.pack(mask) for name, mask in used_by(memory.tickets).items()}
+    if stored.resumable or not all(torch.equal(memory.used[name].bits, mask.bits) for name, mask in chosen.items()):
+        # what no mask has may be needed too: to learn on, or to answer with a soft mask
+        trees["free"] = {name: shared[name][~mask.unpack()] for name, mask in chosen.items()}
     shelved = {name: _shelve(tree) for name, tree in trees.items()}
     sections = {name: content for name, (content, _) in shelved.items()}
     sections["masks"] = b"".join(block for layer in blocks.values() for block in layer)
@@ -222,6 +225,7 @@ def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded:
         "codec": codec,
         "blocks": {name: [len(block) for block in layer] for name, layer in blocks.items()},
         "tasks": [_as_tree(known) for known in stored.learned.values()],
+        "tickets": list(memory.tickets),
         "resumable": stored.resumable,
         "rounded": rounded,
         "shelves": {name: entry for name, (_, entry) in shelved.items()},
@@ -262,7 +266,7 @@ class _Archive:
                 blocks.append(content[at : at + length])
                 at += length
             shape, values = self.manifest["shared"][name][1], _magnitudes(weights[name]).numpy()
-            masks[name] = CODECS[self.manifest["codec"]].decode(blocks, len(self.manifest["tasks"]), shape, values)
+            masks[name] = CODECS[self.manifest["codec"]].decode(blocks, len(_tickets(self.manifest)), shape, values)
         if at != len(content):
             raise CodecError(f"the masks take {at} bytes, their section has {len(content)}.")
         return masks
@@ -315,9 +319,14 @@ def _check_claims(manifest: Mapping[str, Any], nbytes: int) -> None:
         shape = manifest["shared"][name][1]
         if manifest["shared"][name] != manifest["tensors"][name] or not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"{name} has masks of another shape than the backbone")
-    claimed = len(manifest["tasks"]) * sum(prod(manifest["shared"][name][1]) for name in manifest["blocks"])
+    claimed = len(_tickets(manifest)) * sum(prod(manifest["shared"][name][1]) for name in manifest["blocks"])
     if claimed > ALWAYS + MASKS_PER_BYTE * nbytes:
         raise ValueError(f"it claims masks of {claimed} bits in {nbytes} bytes")
+
+
+def _tickets(manifest: Mapping[str, Any]) -> list[str]:
+    """Names of the tasks that have a ticket; few-shot sessions after the first learn on in that one."""
+    return list(manifest.get("tickets", [task["name"] for task in manifest["tasks"]]))
 
 
 @contextmanager
@@ -365,13 +374,15 @@ def _revived(
         stored = _stored(archive, module)
         _check_tensors(stored, manifest)
         method: Any = METHODS[manifest["method"]]
-        return method.revived(module, stored, heads=factory, recipe=recipe or _recipe(manifest["arguments"]["recipe"]))
+        return method.revived(
+            module, stored, heads=factory, recipe=recipe or Recipe.from_described(manifest["arguments"]["recipe"])
+        )
 
 
 def _stored(archive: _Archive, module: nn.Module) -> Stored:
     manifest, weights = archive.manifest, archive.tree("weights")
     masks, own, heads = archive.masks(weights), archive.tree("own"), archive.tree("heads")
-    free = archive.tree("free") if manifest["resumable"] else {}
+    free = archive.tree("free") if "free" in archive.sections else {}
     shared, used = {}, {}
     for name, (kind, shape) in manifest["shared"].items():
         value = weights[name].to(getattr(torch, kind))
@@ -384,10 +395,9 @@ def _stored(archive: _Archive, module: nn.Module) -> Stored:
             value = full.view(shape)
             used[name] = PackedMask.pack(torch.from_numpy(union))
         shared[name] = value
-    names = [task["name"] for task in manifest["tasks"]]
     tickets = {
         task: Ticket({name: PackedMask.pack(torch.from_numpy(mask[t])) for name, mask in masks.items()}, own[task])
-        for t, task in enumerate(names)
+        for t, task in enumerate(_tickets(manifest))
     }
     answers = archive.tree("answers")
     learned = {task["name"]: _from_tree(task, answers.get(task["name"])) for task in manifest["tasks"]}
@@ -442,7 +452,8 @@ def _check_tensors(stored: Stored, manifest: Mapping[str, Any]) -> None:
             raise ValueError(f"{wrong[0]} is stored in another shape or type than the backbone has")
     if stored.memory.used and {*fixed, *start, *stored.memory.shared} != set(manifest["tensors"]):
         raise ValueError("some tensors of the backbone are not there")
-    for name, known in stored.learned.items() if stored.arguments["heads"] in HEADS else ():
+    for name in stored.memory.heads if stored.arguments["heads"] in HEADS else ():
+        known = stored.learned[name]
         size = sum(value.numel() for value in stored.memory.heads[name].values())
         if not known.outputs * (known.features or 1) <= size:
             raise ValueError(f"the head of task {name!r} has {size} values, too few for its width")
@@ -457,30 +468,18 @@ def _frozen_as(module: nn.Module, frozen: list[str]) -> nn.Module:
     return copy_module(module, tensor_for)
 
 
-def _recipe(described: Mapping[str, Any]) -> Recipe:
-    """The recipe again; one with functions in it can be read but not learned by."""
-    settings, lost = dict(described), []
-    if settings["optimizer"] not in OPTIMIZERS:
-        lost.append(f"optimizer={settings.pop('optimizer')}")
-    if any(isinstance(value, str) for value in (settings["loader"] or {}).values()):
-        lost.append(f"loader={settings.pop('loader')}")
-    if not lost:
-        return Recipe(**settings)
-
-    def missing(_: Any) -> Any:
-        raise InputError(
-            f"the recipe had functions in it, which an archive cannot hold: {', '.join(lost)}. Pass it to load: "
-            "load(path, recipe=…)."
-        )
-
-    return Recipe(**{**settings, "optimizer": missing})
-
-
 def _inspected(path: Path, archive: _Archive) -> Inspection:
     manifest, weights = archive.manifest, archive.tree("weights")
     masks, own, heads = archive.masks(weights), archive.tree("own"), archive.tree("heads")
     tasks = []
-    for t, task in enumerate(manifest["tasks"]):
+    places = {name: t for t, name in enumerate(_tickets(manifest))}
+    for task in manifest["tasks"]:
+        t = places.get(task["name"])
+        if t is None:  # a few-shot session, which learned on in the ticket of the first
+            nothing = dict.fromkeys(("weights", "new", "reused", "own"), 0) | {"density": 0.0}
+            head = sum(value.numel() for value in heads.get(task["name"], {}).values())
+            tasks.append({"name": task["name"], "classes": list(task["classes"]), **nothing, "head": head})
+            continue
         uses = sum(int(mask[t].sum()) for mask in masks.values())
         new = sum(int((mask[t] & ~mask[:t].any(0)).sum()) for mask in masks.values())
         tasks.append({
@@ -491,7 +490,7 @@ def _inspected(path: Path, archive: _Archive) -> Inspection:
             "new": new,
             "reused": uses - new,
             "own": sum(value.numel() for value in own[task["name"]].values()),
-            "head": sum(value.numel() for value in heads[task["name"]].values()),
+            "head": sum(value.numel() for value in heads.get(task["name"], {}).values()),
         })  # fmt: skip
     origin = manifest["backbone"]
     shared = {name: prod(shape) for name, (_, shape) in manifest["shared"].items()}

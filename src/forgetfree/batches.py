@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from forgetfree.contracts import Data, Inputs, Task
 from forgetfree.errors import ForgetfreeError, InputError
@@ -66,6 +66,20 @@ def count_batches(data: Data, size: int) -> int | None:
     """How many batches an epoch has, where that can be known."""
     length = _length(data)
     return None if length is None else len(_cut(length, size))
+
+
+def count_samples(data: Data) -> int:
+    """How many samples there are; of an IterableDataset none can be counted."""
+    return _length(data) or 0
+
+
+def repeated(data: Data, count: int) -> Data:
+    """`count` samples, over and over the same where there are fewer."""
+    at = [i % count_samples(data) for i in range(count)]
+    if isinstance(data, tuple | list):
+        pick = partial(_pick, at=torch.tensor(at))
+        return convert(_as_inputs(data[0]), pick), pick(data[1])
+    return Subset(data, at)
 
 
 def check_data(task: Task) -> None:
@@ -127,6 +141,35 @@ def check_labels(task: Task, batch: Batch) -> None:
                 else ": the data does not belong to these classes."
             )
         )
+
+
+def shifted(data: Data, by: int) -> Data:
+    """The same data with all labels moved by a number of classes."""
+    if isinstance(data, tuple | list):
+        return data[0], data[1].long() + by
+    return _ShiftedStream(data, by) if isinstance(data, IterableDataset) else _Shifted(data, by)
+
+
+class _Shifted(Dataset[Any]):
+    """A Dataset whose labels come after those of other classes."""
+
+    def __init__(self, data: Dataset[Any], by: int):
+        self.data, self.by = data, by
+
+    def __len__(self) -> int:
+        return len(self.data)  # type: ignore[arg-type]
+
+    def __getitem__(self, at: int) -> Any:
+        inputs, label = self.data[at]
+        return inputs, label + self.by
+
+
+class _ShiftedStream(IterableDataset[Any]):
+    def __init__(self, data: IterableDataset[Any], by: int):
+        self.data, self.by = data, by
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((inputs, label + self.by) for inputs, label in self.data)
 
 
 def tensors_of(inputs: Inputs) -> Iterator[Tensor]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.utils.data import Dataset
 
 from forgetfree.errors import InputError
@@ -16,6 +16,9 @@ Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 
 Data = tuple[Inputs, Tensor] | Dataset[Any]
 """Inputs and labels as a pair of tensors (the fast path), or any Dataset or IterableDataset of such pairs."""
+
+Augment = Callable[[Inputs, Generator], Inputs]
+"""Training inputs, a batch at once, become others by chance; nothing but the generator decides."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LossName = Literal["cross_entropy", "mse", "bce_with_logits"]
@@ -31,7 +34,8 @@ class Task:
     """All a learner may see of one task; the test set is not here and never will be.
 
     `classes` are global names; labels are positions in it, 0 .. len(classes)-1. A task without classes says its
-    `outputs` (a size) and its `loss`; with classes, `outputs` may ask for a wider head.
+    `outputs` (a size) and its `loss`; with classes, `outputs` may ask for a wider head. `augment` changes the inputs it
+    is trained on; validation, class means and answers never see it.
 
         Task("cats and dogs", ("cat", "dog"), (images, labels))
         Task("depth", (), (images, depths), loss="mse", outputs=1)
@@ -43,6 +47,7 @@ class Task:
     valid: Data | None = None
     loss: Loss | LossName | None = None
     outputs: int | None = None
+    augment: Augment | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -174,7 +179,11 @@ class Learner(Protocol):
         checkpoint: Path | str | None = None,
         progress: Callable[[Any], None] | None = None,
     ) -> None: ...
-    def predict(self, inputs: Inputs, task: str) -> Tensor: ...
+    @property
+    def predict(self) -> Callable[..., Tensor]:
+        """(inputs, task) → scores of that task's classes; in few-shot sessions (inputs) → of all classes met."""
+        ...
+
     def memory(self) -> Memory: ...
 
 

@@ -1,9 +1,14 @@
-"""Heads: from features to the answers of one task. Each task has its own; a learned one is no parameter of anybody."""
+"""Heads: from features to answers. Each task has its own; a learned one is no parameter of anybody.
+
+In few-shot sessions one head answers for all classes met: mostly `Prototypes`, the nearest class mean.
+"""
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
@@ -23,7 +28,65 @@ def linear_head_without_bias(features: int, task: Task) -> nn.Module:
     return nn.Linear(features, task.width, bias=False)
 
 
-HEADS: dict[str, HeadFactory] = {"linear": linear_head, "linear_without_bias": linear_head_without_bias}
+Metric = Literal["euclidean", "cosine"]
+
+
+def closeness(features: Tensor, means: Tensor, metric: Metric) -> Tensor:
+    """How close each row of features is to each mean, [rows, means]: minus the squared distance, or the cosine."""
+    if metric == "cosine":
+        return F.normalize(features, dim=1) @ F.normalize(means, dim=1).T
+    # not a product of matrices: its last bits would depend on how many means there are
+    return -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+class Prototypes(nn.Module):
+    """Nearest class mean: a score per class, the higher the closer the features are to the mean of its own."""
+
+    def __init__(self, means: Tensor, metric: Metric = "euclidean"):
+        super().__init__()
+        self.register_buffer("means", means.detach().clone())
+        self.means: Tensor
+        self.metric: Metric = metric
+
+    def forward(self, features: Tensor) -> Tensor:
+        return closeness(features, self.means, self.metric)
+
+
+class CosineClassifier(nn.Module):
+    """A score per class: the cosine between the features and its weights, times one learned scale."""
+
+    def __init__(self, features: int, classes: int, scale: float = 1.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(classes, features))
+        nn.init.uniform_(self.weight, -(features**-0.5), features**-0.5)
+        self.scale = nn.Parameter(torch.tensor(float(scale)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.scale * closeness(features, self.weight, "cosine")
+
+
+def nearest_mean(features: int, task: Task) -> nn.Module:
+    """The nearest class mean by Euclidean distance, as in the paper; its means are given later."""
+    return Prototypes(torch.zeros(task.width, features))
+
+
+def nearest_direction(features: int, task: Task) -> nn.Module:
+    """The class mean with the smallest angle, as in the released code."""
+    return Prototypes(torch.zeros(task.width, features), "cosine")
+
+
+def cosine_classifier(features: int, task: Task) -> nn.Module:
+    """A linear classifier of directions, with a learned scale."""
+    return CosineClassifier(features, task.width)
+
+
+HEADS: dict[str, HeadFactory] = {
+    "linear": linear_head,
+    "linear_without_bias": linear_head_without_bias,
+    "euclidean": nearest_mean,
+    "cosine": nearest_direction,
+    "cosine_classifier": cosine_classifier,
+}
 """Heads by name, for configurations."""
 
 
@@ -36,8 +99,10 @@ class TaskHeads:
         self.widths: Mapping[str, int] = {}
         """Of the features that each head takes."""
 
-    def new(self, task: Task, features: Tensor) -> nn.Module:
-        """A head for `task` that learns from features like these; nothing of it is shared with the factory's."""
+    def new(self, task: Task, features: Tensor, factory: HeadFactory | None = None) -> nn.Module:
+        """A head for `task` that learns from features like these; nothing of it is shared with the factory's.
+
+        `factory` makes it where it is not the kind of head that is kept."""
         if not isinstance(features, Tensor) or features.dim() < 2:
             raise InputError(
                 "a backbone gives one tensor of features, [batch, features]; got "
@@ -47,13 +112,13 @@ class TaskHeads:
                     else f"a {type(features).__name__}."
                 )
             )
-        factory = self.factory or linear_head
-        if self.factory is None and (features.dim() not in (2, 3) or (task.classifies and features.dim() != 2)):
+        given = factory or self.factory
+        if given is None and (features.dim() not in (2, 3) or (task.classifies and features.dim() != 2)):
             raise InputError(
                 f"the backbone gives features of shape {tuple(features.shape)}; a linear head needs [batch, features]. "
                 "Flatten or pool them at the end of the backbone, or pass heads=factory, (width, task) -> Module."
             )
-        made = factory(features.shape[-1], task)
+        made = (given or linear_head)(features.shape[-1], task)
         refuse(made, "head")
         head = clone(made).to(features.device, features.dtype)
         _try(head, task, features)
@@ -63,6 +128,9 @@ class TaskHeads:
         """Store the head of features of this width as it stands, in tensors that no optimizer has seen."""
         self.kept = {**self.kept, name: freeze(clone(head))}
         self.widths = {**self.widths, name: width}
+
+    def clear(self) -> None:
+        self.kept, self.widths = {}, {}
 
     def remove(self, name: str) -> None:
         self.kept = {other: head for other, head in self.kept.items() if other != name}

@@ -1,7 +1,10 @@
-"""Lessons: what all task-incremental methods do alike. One task at a time, a head for each, answers by name.
+"""Lessons: what all methods do alike. One task at a time, a head for each, answers by name.
 
 A method owns the weights and says what a task sees of them; the lessons keep the rest: whose turn it is, the heads,
 what is learned, the cached answers.
+
+`growing` lessons are few-shot sessions: a task adds classes to those met, and one head, that of the last task, answers
+for all of them.
 """
 
 import logging
@@ -16,7 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.answering import Answers, check_rows, in_groups
-from forgetfree.batches import check_data, convert, explained, first_batch, plainly_like, sampled, signature
+from forgetfree.batches import (
+    Batch,
+    check_data,
+    convert,
+    explained,
+    first_batch,
+    plainly_like,
+    sampled,
+    shifted,
+    signature,
+)
 from forgetfree.certificate import Verified, certify, check, ranges_of
 from forgetfree.chance import borrowed, check_seed, derive, draws, reseed
 from forgetfree.contracts import Inputs, Learned, Loss, Memory, Stored, Task
@@ -72,7 +85,9 @@ class Lessons:
         seed: int,
         cache_bytes: int,
         lighter: Callable[[nn.Module], nn.Module] = lambda whole: whole,
+        growing: bool = False,
     ):
+        self.growing = growing
         self.recipe = recipe or Recipe()
         self.seed = check_seed(seed)
         self.heads = TaskHeads(heads)
@@ -94,6 +109,21 @@ class Lessons:
         """Of the next task: after all that are learned, also where some between them were removed."""
         return 1 + max((known.position for known in self.learned.values()), default=-1)
 
+    @property
+    def met(self) -> tuple[int | str, ...]:
+        """All classes, in the order they were met."""
+        return tuple(name for known in self.learned.values() for name in known.classes)
+
+    def joined(self, task: Task) -> Task:
+        """`task` as one more session: its classes after all classes met, its labels moved along."""
+        met = self.met
+        again = [name for name in task.classes if name in met]
+        if not task.classifies or task.outputs is not None or again:
+            said = f"it brings {again[0]!r}, which was met before" if again else "it is no plain classification"
+            raise TaskError(f"task {task.name!r} cannot be a session after {len(met)} classes: {said}.")
+        valid = None if task.valid is None else shifted(task.valid, len(met))
+        return replace(task, classes=met + task.classes, train=shifted(task.train, len(met)), valid=valid)
+
     def still(self) -> AbstractContextManager[Any]:
         """Nothing is kept or removed by others meanwhile; what is read belongs together."""
         return self._turn.still
@@ -114,42 +144,49 @@ class Lessons:
         task: Task,
         parts: Mapping[str, Trainable],
         features: Callable[[Inputs], Any],
-        keep: Callable[[], None],
+        keep: Callable[[], nn.Module | None],
         *,
         holders: tuple[object, ...],
+        head: HeadFactory | None = None,
+        loss: Callable[[Batch], Tensor] | None = None,
         penalty: Callable[[], Tensor] | None = None,
         lasting: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
     ) -> Iterator[Session]:
         """Learn `task` with its own new head on `features`; `keep` stores what the method's parts have learned.
 
-        `penalty` is added to the loss while learning. `holders` are the objects `keep` writes to: all of them change
-        or, on an error, none. `settings` tell one learning from another, so that a checkpoint goes on only where it
-        began.
+        `head` makes the head to learn with, where that is not the one to answer with: `keep` then gives the latter.
+        `loss` stands in place of the task's. `penalty` is added to the loss while learning. `holders` are the objects
+        `keep` writes to: all of them change or, on an error, none. `settings` tell one learning from
+        another, so that a checkpoint goes on only where it began.
         """
         place, position = self._place(), self.position
         sample = place.admit(first_batch(task, 2, self.recipe.loader).inputs)
         seen = signature(sample)
-        head, width = self._new_head(task, parts, features, sample)
+        learned, width = self._new_head(task, parts, features, sample, head)
 
         def answer(inputs: Inputs) -> Tensor:
             if plainly_like(inputs, seen, place.device):
-                return cast(Tensor, head(features(inputs)))
+                return cast(Tensor, learned(features(inputs)))
             admitted = place.admit(inputs)
             with explained(admitted, seen, task.name):
-                return cast(Tensor, head(features(admitted)))
+                return cast(Tensor, learned(features(admitted)))
 
         def keep_all(selection: str, fitted: Fitted | None) -> None:
             with self.still(), torch.no_grad(), all_or_nothing(self, self.heads, *holders):
-                keep()
-                self.heads.keep(task.name, head, width)
+                answering = keep()
+                if self.growing:
+                    self.heads.clear()
+                    self.forget_answers()
+                self.heads.keep(task.name, answering or learned, width)
                 self.optimizer = fitted.optimizer if fitted else {}
                 self.note(task, seen, selection, fitted)
                 self.certify(task.name, ranges_of(sampled(task, self.recipe.loader)))
 
         session = Session(
-            task, {**parts, "head": head}, answer, keep_all, penalty=penalty, lasting=lasting, settings=settings
-        )
+            task, {**parts, "head": learned}, answer, keep_all, loss=loss, penalty=penalty, lasting=lasting,
+            settings=settings,
+        )  # fmt: skip
         reseed(place.device, self.seed, position, "session")
         try:
             yield session
@@ -158,9 +195,19 @@ class Lessons:
         if not session.kept:
             log.info("task %r was left without keep(): everything is as it was before.", task.name)
 
-    def fit(self, session: Session, *, checkpoint: Path | str | None, progress: ProgressCallback | None) -> None:
-        """Train the session by the recipe and keep its best state."""
-        fitted = self.train(session, self.recipe, checkpoint=checkpoint, progress=progress)
+    def fit(
+        self,
+        session: Session,
+        *,
+        checkpoint: Path | str | None,
+        progress: ProgressCallback | None,
+        recipe: Recipe | None = None,
+    ) -> None:
+        """Train the session by the recipe, or by another one, and keep its best state."""
+        if not session.parameters():
+            session.keep("as it was: nothing is trained")
+            return
+        fitted = self.train(session, recipe or self.recipe, checkpoint=checkpoint, progress=progress)
         session.keep(fitted.selection, fitted)
 
     def train(
@@ -190,7 +237,7 @@ class Lessons:
         """Write down that `task` is learned now; `seen` is the signature of its inputs."""
         learned = Learned(
             task.name,
-            task.classes,
+            task.classes[len(self.met) :] if self.growing else task.classes,
             task.width,
             position=self.position,
             inputs=seen,
@@ -208,8 +255,12 @@ class Lessons:
 
     def certified(self) -> dict[str, Learned]:
         """What is learned, with certificates of this moment."""
-        known = {name: learned.certificate for name, learned in self.learned.items()}
-        return {name: self._certified(name, old.ranges) if old else self.learned[name] for name, old in known.items()}
+        now = {
+            name: self._certified(name, known.certificate.ranges)
+            for name, known in self.answering.items()
+            if known.certificate
+        }
+        return {**self.learned, **now}
 
     def _certified(self, name: str, ranges: Any) -> Learned:
         learned = self.learned[name]
@@ -217,12 +268,20 @@ class Lessons:
         return replace(learned, certificate=certify(learned, ranges, seed, self.parts(name), self._ask_as))
 
     def verify(self) -> list[Verified]:
-        """Every task beside its certificate."""
-        return [check(learned, self.parts(name), self._ask_as) for name, learned in self.learned.items()]
+        """Every task beside its certificate; of sessions the last, which answers for all."""
+        return [check(learned, self.parts(name), self._ask_as) for name, learned in self.answering.items()]
+
+    @property
+    def answering(self) -> Mapping[str, Learned]:
+        """The tasks that have a head."""
+        return {name: learned for name, learned in self.learned.items() if name in self.heads.kept}
 
     def parts(self, name: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules of the caller's own."""
         self.refuse_unknown([name])
+        if name not in self.heads.kept:
+            last = next(iter(self.answering))
+            raise TaskError(f"session {name!r} has no head of its own: {last!r}, the last one, answers for all.")
         # a head may write to itself too
         return {"backbone": self._backbone(name), "head": copy_module(self.heads.kept[name], lambda _, t: t.clone())}
 
@@ -261,7 +320,8 @@ class Lessons:
         """Become what was stored; the heads are made anew by the factory, with the stored tensors in them."""
         heads = {}
         with borrowed(torch.device("cpu")):
-            for name, learned in stored.learned.items():
+            for name in stored.memory.heads:
+                learned = stored.learned[name]
                 factory = self.heads.factory or linear_head
                 heads[name] = freeze(
                     with_tensors(factory(learned.features or 1, _as_task(learned)), stored.memory.heads[name])
@@ -270,6 +330,12 @@ class Lessons:
         self.heads.widths = {name: known.features for name, known in stored.learned.items() if known.features}
         self.learned = dict(stored.learned)
         self.optimizer = stored.training.get("optimizer", {})
+
+    def answer(self, inputs: Inputs) -> Tensor:
+        """The answer of growing lessons: a score for every class met."""
+        if not self.learned:
+            raise TaskError("nothing is learned yet: learn the first session.")
+        return self._ask(list(self.learned)[-1], inputs)
 
     @overload
     def predict(self, inputs: Inputs, task: str) -> Tensor: ...
@@ -326,7 +392,12 @@ class Lessons:
             self._answers.clear()
 
     def _new_head(
-        self, task: Task, parts: Mapping[str, Trainable], features: Callable[[Inputs], Any], sample: Inputs
+        self,
+        task: Task,
+        parts: Mapping[str, Trainable],
+        features: Callable[[Inputs], Any],
+        sample: Inputs,
+        factory: HeadFactory | None,
     ) -> tuple[nn.Module, int]:
         """A head for the features of a sample, and their width."""
         for part in parts.values():
@@ -342,7 +413,7 @@ class Lessons:
         for part in parts.values():
             part.train(True)
         reseed(self._place().device, self.seed, self.position, "head")
-        return self.heads.new(task, seen[-1]), int(seen[-1].shape[-1])
+        return self.heads.new(task, seen[-1], factory), int(seen[-1].shape[-1])
 
     def _ask(self, name: str, inputs: Inputs) -> Tensor:
         learned_on = self.learned[name].inputs

@@ -64,6 +64,11 @@ def above(scores: Tensor, threshold: float) -> Tensor:
     return mask
 
 
+def soften(mask: Tensor, minor: Tensor) -> Tensor:
+    """Ones stay, zeros become what `minor` has there; the gradient of the soft mask is the gradient of the mask."""
+    return mask + (1 - mask.detach()) * minor
+
+
 def select(ranks: Tensor, count: int) -> Tensor:
     """True at the `count` largest entries, ties by lower flat index."""
     flat = ranks.detach().reshape(-1)
@@ -180,6 +185,15 @@ class Scores:
         found = self._workplaces.get
         return {name: Selection(value, fraction, self.by, found(name)) for name, value in self._values.items()}
 
+    def soft(self, fraction: float, minor: "Minor") -> Masks:
+        """Of every layer a soft mask: one on its top `fraction`, `minor` elsewhere."""
+        if minor.number == Minor.NONE:
+            return self.top(fraction)
+        return {
+            name: soften(top_fraction(value, fraction, by=self.by), minor.value(name).to(value))
+            for name, value in self._values.items()
+        }
+
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         yield from self._values.items()
 
@@ -193,6 +207,56 @@ class Scores:
 
     def train(self, mode: bool = True) -> None:
         """Scores are the same in training and in use."""
+
+
+class Minor:
+    """What stands where a soft mask has no one: U(0,1) for every weight, drawn by a number.
+
+    The number alone is the state: a best epoch, a checkpoint or an archive gives the same values again.
+    """
+
+    NONE = -1
+    """The number before the first draw: all zeros, so that the soft mask is the hard one."""
+
+    def __init__(self, shapes: Mapping[str, torch.Size], seed: int, number: int = NONE):
+        self.training = False
+        self._shapes, self._seed = dict(shapes), seed
+        self._number = torch.tensor(number)
+        self._drawn: tuple[int, dict[str, Tensor]] | None = None
+
+    @property
+    def number(self) -> int:
+        return int(self._number)
+
+    def draw(self, number: int) -> None:
+        """Go on to the draw of this number."""
+        self._number.fill_(number)
+
+    def value(self, name: str) -> Tensor:
+        """The values for one tensor."""
+        if self._drawn is None or self._drawn[0] != self.number:
+            self._drawn = self.number, {}
+        drawn = self._drawn[1]
+        if name not in drawn:
+            shape = self._shapes[name]
+            uniform = np.zeros(shape.numel(), np.float32)
+            if self.number != self.NONE:
+                uniform = counted(shape.numel(), self._seed, "minor", self.number, name)
+            drawn[name] = torch.from_numpy(uniform).view(shape)
+        return drawn[name]
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Nothing of it is learned."""
+        return iter(())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"number": self._number}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self._number.copy_(state["number"])
+
+    def train(self, mode: bool = True) -> None:
+        self.training = mode
 
 
 def as_mask(selection: Selection | Tensor) -> Tensor:

@@ -14,6 +14,7 @@ While a task learns, ONE dict of tensors is lent to a private copy of the module
 learned task uses. `keep` makes the ticket. To answer, a task gets a plain module with its weights written into it.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -141,6 +142,25 @@ class SharedNetwork:
         used = {name: torch.ones_like(mask) for name, mask in self.used.items()} if frozen else self.used
         return LentNetwork(self._template, replace(self.kept, used=used), own, self.fixed)
 
+    def lend_again(self, name: str, movable: Mapping[str, Tensor] | None = None) -> "LentNetwork":
+        """A view in which a learned task learns on: all of it, or no more than the `movable` entries.
+
+        With `movable` (where it names no tensor, nothing of that tensor) its own tensors and norms stand still too.
+        """
+        used = {
+            tensor: torch.zeros_like(mask) if movable is None else ~movable.get(tensor, torch.zeros_like(mask))
+            for tensor, mask in self.used.items()
+        }
+        own = self._start | dict(self.tickets[name].own)
+        kept = replace(self.kept, used=used)
+        return LentNetwork(self._template, kept, own, self.fixed, standing=movable is not None)
+
+    def move(self, name: str, lent: "LentNetwork") -> None:
+        """Take back what was lent again to task `name`: its ticket stays, weights and own tensors are the new ones."""
+        own = {tensor: value for tensor, value in lent.own().items() if not _same(value, self._start[tensor])}
+        tickets = {**self.kept.tickets, name: replace(self.kept.tickets[name], own=own)}
+        self.kept = replace(self.kept, weights=lent.weights(), tickets=tickets)
+
     def keep(self, name: str, lent: "LentNetwork", masks: Masks) -> None:
         """Make what was lent the ticket of task `name` (Algorithm 1, line 9); weights it uses never move again."""
         if name in self.tickets:
@@ -243,12 +263,22 @@ class SharedNetwork:
 class LentNetwork:
     """The network while one task learns: free weights and the task's own tensors may move, nothing else can."""
 
-    def __init__(self, template: nn.Module, kept: Kept, own: Mapping[str, Tensor], fixed: Mapping[str, Tensor]):
+    def __init__(
+        self,
+        template: nn.Module,
+        kept: Kept,
+        own: Mapping[str, Tensor],
+        fixed: Mapping[str, Tensor],
+        *,
+        standing: bool = False,
+    ):
+        self._standing = standing
         # the module holds no values but those lent: what goes around them fails instead of leaking
         self._module = copy_module(template, lambda _, tensor: _empty(tensor))
         without_autocast(self._module)
         self._lending = Lending(self._module)
-        trainable = dict(template.named_parameters())
+        trainable = {} if standing else dict(template.named_parameters())
+        self._module.train(not standing)
         self._fixed = {name: value.clone() for name, value in fixed.items()}
         self._ran = False
         self._shared = {name: _to_move(value, kept.used[name]) for name, value in kept.weights.items()}
@@ -280,6 +310,13 @@ class LentNetwork:
                 if not isinstance(value, nn.Parameter):
                     self._own[name] = lent[name].detach()  # a module may have assigned a new tensor
         return features
+
+    def shifted(self, shifts: Mapping[str, Tensor]) -> "LentNetwork":
+        """The same view with something added to some weights: what moves in it, norms too, moves in this one."""
+        other = copy.copy(self)
+        moved = {name: Shared(self._shared[name].values() + shift) for name, shift in shifts.items()}
+        other._shared = self._shared | moved
+        return other
 
     def _refuse_late(self, lent: Mapping[str, Tensor]) -> None:
         """Refuse a module that makes its buffers as it goes: nobody would own them."""
@@ -316,7 +353,8 @@ class LentNetwork:
                     self._own[name] = state[name].to(value.device)  # a buffer that grew, or changed its type
 
     def train(self, mode: bool = True) -> None:
-        self._module.train(mode)
+        """Training or eval mode; norms that stand still are always in the latter."""
+        self._module.train(mode and not self._standing)
 
 
 def _layout(module: nn.Module, masked: Masked) -> Layout:

@@ -11,6 +11,7 @@ seeds. Each broken promise is an `AssertionError` whose text says which one.
 import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Protocol
 
@@ -167,52 +168,67 @@ def _bits(benchmark: Benchmark) -> list[str]:
 def _check_learning(learner: Learner, tasks: list[Task]) -> None:
     right_after: dict[str, Tensor] = {}
     at_once = not hasattr(learner, "finish")  # a learner with finish() only collects tasks until then
-    for task in tasks:
+    for t, task in enumerate(tasks):
         state = _random_state()
         learner.learn(task)
         assert _random_state() == state, f"learn({task.name!r}) moved the caller's random state"
         if at_once:
             assert list(learner.tasks)[-1] == task.name, f"tasks does not end with {task.name!r} after it was learned"
-            right_after[task.name] = _checked_answer(learner, task)
+            right_after[task.name] = _checked_answer(learner, tasks[: t + 1])
     if not at_once:
         state = _random_state()
         learner.finish()  # type: ignore[attr-defined]
         assert _random_state() == state, "finish() moved the caller's random state"
-        right_after = {task.name: _checked_answer(learner, task) for task in tasks}
+        right_after = {tasks[t].name: _checked_answer(learner, tasks, t) for t in range(len(tasks))}
     if learner.forget_free:
         for task in tasks:
-            now = learner.predict(_inputs(task), task.name)
+            now = _ask(learner, task)
             assert torch.equal(now, right_after[task.name]), (
                 f"the answers of {task.name!r} changed after later tasks, by up to "
                 f"{float((now - right_after[task.name]).abs().max()):.3g}: not forget-free"
             )
     memory = learner.memory()
     assert isinstance(memory, Memory), f"memory() gives a {type(memory).__name__}, not a Memory"
-    assert set(memory.heads) == {task.name for task in tasks} or not memory.heads, "memory() lacks the head of a task"
+    headed = {task.name for task in tasks} if learner.scenario == "til" else {tasks[-1].name}
+    assert set(memory.heads) == headed or not memory.heads, "memory() lacks the head of a task"
 
 
-def _checked_answer(learner: Learner, task: Task) -> Tensor:
-    answer = learner.predict(_inputs(task), task.name)
-    expected = (len(_inputs(task)), task.width)
+def _ask(learner: Learner, task: Task) -> Tensor:
+    """What a learner answers to the inputs of a task; in few-shot sessions it is not told which task."""
+    return learner.predict(_inputs(task), task.name) if learner.scenario == "til" else learner.predict(_inputs(task))
+
+
+def _checked_answer(learner: Learner, learned: list[Task], at: int = -1) -> Tensor:
+    """The answer of one of the learned tasks, the last if nothing else is said."""
+    task = learned[at]
+    answer = _ask(learner, task)
+    width = task.width if learner.scenario == "til" else sum(len(each.classes) for each in learned)
+    expected = (len(_inputs(task)), width)
     assert tuple(answer.shape) == expected, f"predict gives shape {tuple(answer.shape)}, not {expected}"
     assert not answer.requires_grad, "predict gives an answer with a gradient"
     assert bool(answer.isfinite().all()), "predict gives an answer that is not finite"
-    again = learner.predict(_inputs(task), task.name)
-    assert torch.equal(answer, again), "predict gives two answers to the same question"
+    assert torch.equal(answer, _ask(learner, task)), "predict gives two answers to the same question"
     return answer
 
 
 def _check_refusals(learner: Learner, tasks: list[Task]) -> None:
-    before = {task.name: learner.predict(_inputs(task), task.name) for task in tasks}
+    before = {task.name: _ask(learner, task) for task in tasks}
     known = list(learner.tasks)
-    wrong = Task("wrong labels", ("a", "b"), (_inputs(tasks[0]), torch.full((len(_inputs(tasks[0])),), 7)))
+    some = _inputs(tasks[0])
+    wrong = Task("wrong labels", ("a", "b"), (some, torch.full((len(some),), 7)))
     not_finite = Task("not finite", ("a", "b"), (torch.full((8, FEATURES), torch.nan), torch.arange(8) % 2))
     refused: dict[str, Callable[[], object]] = {
         "a task name used twice": lambda: learner.learn(tasks[0]),
         "labels out of range": lambda: learner.learn(wrong),
-        "a loss that is not a number": lambda: learner.learn(not_finite),
-        "an unknown task": lambda: learner.predict(_inputs(tasks[0]), "never learned"),
     }
+    if learner.scenario == "til":
+        refused["a loss that is not a number"] = lambda: learner.learn(not_finite)
+        refused["an unknown task"] = lambda: learner.predict(some, "never learned")
+    else:
+        again = replace(tasks[0], name="the same classes again")
+        refused["a class that was met before"] = lambda: learner.learn(again)
+        refused["images that are not numbers"] = lambda: learner.learn(not_finite)
+        refused["a question with a task name"] = lambda: learner.predict(some, tasks[0].name)
     for what, call in refused.items():
         try:
             call()
@@ -222,8 +238,7 @@ def _check_refusals(learner: Learner, tasks: list[Task]) -> None:
             raise AssertionError(f"{what} is not refused with a ForgetfreeError")
         assert list(learner.tasks) == known, f"{what} changed which tasks are known"
         for task in tasks:
-            now = learner.predict(_inputs(task), task.name)
-            assert torch.equal(now, before[task.name]), f"{what} changed the answers of {task.name!r}"
+            assert torch.equal(_ask(learner, task), before[task.name]), f"{what} changed the answers of {task.name!r}"
 
 
 def _check_repeatable(make: Callable[[], Learner], tasks: list[Task]) -> None:
@@ -235,7 +250,7 @@ def _check_repeatable(make: Callable[[], Learner], tasks: list[Task]) -> None:
         for task in tasks:
             learner.learn(task)
         getattr(learner, "finish", lambda: None)()
-        digests.add(digest_of({task.name: learner.predict(_inputs(task), task.name) for task in tasks}))
+        digests.add(digest_of({task.name: _ask(learner, task) for task in tasks}))
     torch.set_rng_state(state)
     assert len(digests) == 1, "the same calls gave other answers: something depends on the caller's random state"
 

@@ -50,6 +50,8 @@ class Recipe:
     factor: float = 0.5
     min_lr: float = 0.0
     """Learning of a task ends when the learning rate falls below this."""
+    milestones: tuple[int, ...] = ()
+    """After each of these epochs the learning rate is multiplied by `factor`."""
     clip: float | None = None
     """Largest norm of the gradient of all parameters together."""
     accumulate: int = 1
@@ -83,6 +85,9 @@ class Recipe:
             raise InputError(f"Recipe(factor=…) shrinks the learning rate, in (0, 1); got {self.factor!r}.")
         if self.patience is not None and (not isinstance(self.patience, int) or self.patience < 1):
             raise InputError(f"Recipe(patience=…) is None or a number of epochs of at least 1; got {self.patience!r}.")
+        object.__setattr__(self, "milestones", tuple(self.milestones))
+        if not all(isinstance(epoch, int) and epoch > 0 for epoch in self.milestones):
+            raise InputError(f"Recipe(milestones=…) are numbers of epochs, from 1; got {self.milestones!r}.")
         if self.clip is not None and not self.clip > 0:
             raise InputError(f"Recipe(clip=…) is None or a gradient norm above 0; got {self.clip!r}.")
         if self.autocast not in (None, "bfloat16"):
@@ -113,6 +118,25 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """Every field as a plain value; functions by name."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_described(cls, described: Mapping[str, Any]) -> "Recipe":
+        """The recipe again; one with functions in it can be read but not learned by."""
+        settings, lost = dict(described), []
+        if settings["optimizer"] not in OPTIMIZERS:
+            lost.append(f"optimizer={settings.pop('optimizer')}")
+        if any(isinstance(value, str) for value in (settings["loader"] or {}).values()):
+            lost.append(f"loader={settings.pop('loader')}")
+        if not lost:
+            return cls(**settings)
+
+        def missing(_: Any) -> Any:
+            raise InputError(
+                f"the recipe had functions in it, which an archive cannot hold: {', '.join(lost)}. Pass it to load: "
+                "load(path, recipe=…)."
+            )
+
+        return cls(**{**settings, "optimizer": missing})
 
 
 @dataclass(frozen=True)
@@ -168,11 +192,14 @@ class Session:
         answer: Callable[[Inputs], Tensor],
         keep: Callable[[str, Fitted | None], None],
         *,
+        loss: Callable[[Batch], Tensor] | None = None,
         penalty: Callable[[], Tensor] | None = None,
         lasting: Iterable[str] = (),
         settings: Mapping[str, Any] | None = None,
     ):
         self.task = task
+        self.epoch = 0
+        """Which pass over the data this is, from 0; a loop of one's own may say it too."""
         self.through = 1.0
         """How far the epoch has come, 0 at its first batch and 1 at its last; a loop of one's own may say it too."""
         self.settings = dict(settings or {})
@@ -181,9 +208,11 @@ class Session:
         self.open = True
         self.lasting = frozenset(lasting)
         """Names of the parameters that outlive the task."""
-        self._parts = parts
+        self.parts = parts
+        """All that moves, by name; what the task is answered with is the part "head"."""
         self._answer = answer
         self._keep = keep
+        self._loss = loss or self._task_loss
         self._penalty = penalty
 
     def __call__(self, inputs: Inputs) -> Tensor:
@@ -197,7 +226,7 @@ class Session:
     def named_parameters(self) -> dict[str, nn.Parameter]:
         return {
             f"{part}.{name}": parameter
-            for part, trained in self._parts.items()
+            for part, trained in self.parts.items()
             for name, parameter in trained.named_parameters()
             if parameter.requires_grad
         }
@@ -206,29 +235,32 @@ class Session:
         """Copies of everything that moves: weights, scores, own tensors and head of one moment."""
         return {
             f"{part}.{name}": tensor.detach().clone()
-            for part, trained in self._parts.items()
+            for part, trained in self.parts.items()
             for name, tensor in _tensors(trained).items()
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go back to a `state()`."""
-        for part, trained in self._parts.items():
+        for part, trained in self.parts.items():
             prefix = f"{part}."
             own = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
             load_tensors(trained, own) if isinstance(trained, nn.Module) else trained.load_state_dict(own)
 
     def train(self, mode: bool = True) -> None:
         """Training or eval mode, as of an nn.Module."""
-        for trained in self._parts.values():
+        for trained in self.parts.values():
             trained.train(mode)
 
     def eval(self) -> None:
         self.train(False)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The task's loss on a batch, and what the method adds to it."""
-        loss = task_loss(self.task, self(batch.inputs), batch.labels)
+        """The task's loss on a batch, or the method's own, and what the method adds to it."""
+        loss = self._loss(batch)
         return loss if self._penalty is None else loss + self._penalty()
+
+    def _task_loss(self, batch: Batch) -> Tensor:
+        return task_loss(self.task, self(batch.inputs), batch.labels)
 
     def keep(self, selection: str = "as kept by the caller's own loop", fitted: Fitted | None = None) -> None:
         """Make the task the learner's, as it stands now; all of it or, on an error, nothing."""
@@ -330,7 +362,7 @@ def fit(
     plain = torch.autocast(device.type, enabled=False)  # the caller's would reach into backward()
     with borrowed(device), plain, without_denormals():
         while not run.complete:
-            epoch = len(run.curves)
+            epoch = session.epoch = len(run.curves)
             reseed(device, seed, position, "epoch", epoch)
             trained = _epoch(
                 session,
@@ -338,6 +370,7 @@ def fit(
                 optimizer,
                 _Watch(progress, task, recipe, epoch, started),
                 stream(seed, position, "order", epoch),
+                stream(seed, position, "augmentation", epoch),
             )
             valid, accuracy = evaluate(session, task.valid, recipe) if task.valid is not None else (None, None)
             run.record(trained, valid, accuracy)
@@ -397,6 +430,7 @@ def _epoch(
     optimizer: torch.optim.Optimizer,
     watch: "_Watch",
     order: torch.Generator,
+    chance: torch.Generator,
 ) -> float:
     """One pass over the training data; the mean loss."""
     task, parameters = session.task, session.parameters()
@@ -426,6 +460,8 @@ def _epoch(
     last = (count_batches(task.train, recipe.batch_size) or 1) - 1
     for number, batch in enumerate(batches(task, task.train, recipe.batch_size, order=order, loader=recipe.loader), 1):
         session.through = min((number - 1) / last, 1.0) if last else 1.0
+        if task.augment is not None:
+            batch = Batch(task.augment(batch.inputs, chance), batch.labels)
         with low_precision():
             value = session.loss(batch)
         amount = float(value.detach())
@@ -566,6 +602,8 @@ class _Run:
         self.curves.append(entry)
         if valid_loss is not None:
             self._judge(valid_loss)
+        if len(self.curves) in self.recipe.milestones:
+            self._slow_down()
         self.complete = self.complete or len(self.curves) >= self.recipe.epochs
         if self.path is not None:
             self._save()
@@ -592,10 +630,13 @@ class _Run:
         elif self.patience is not None:
             self.patience -= 1
             if self.patience == 0:
-                for group in self.optimizer.param_groups:
-                    group["lr"] = group.get("lr", 0.0) * self.recipe.factor
+                self._slow_down()
                 self.patience = self.recipe.patience
                 self.complete = self.lr < self.recipe.min_lr
+
+    def _slow_down(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group.get("lr", 0.0) * self.recipe.factor
 
     def _save(self) -> None:
         assert self.path is not None
@@ -671,6 +712,7 @@ def _identity(session: Session, recipe: Recipe, seed: int, position: int) -> dic
         "classes": list(task.classes),
         "outputs": task.width,
         "loss": _plain(task.loss),
+        "augment": _plain(task.augment),
         "train": _fingerprint(task.train),
         "valid": _fingerprint(task.valid) if task.valid is not None else None,
         "seed": seed,

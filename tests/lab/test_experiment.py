@@ -4,6 +4,7 @@ import pytest
 
 import forgetfree as ff
 from forgetfree.lab.experiment import Plan, catalog, parse_overrides, plan
+from zoo import FSCIL, TIL
 
 
 def only(*args, **kwargs):
@@ -51,9 +52,38 @@ def test_a_plan_comes_back_from_its_toml():
 
     import tomli_w
 
-    for method in ff.METHODS:
+    for method in TIL:
         result = only("til/permuted_mnist", methods=[method], scale="paper", overrides={"recipe.epochs": 2})
         assert Plan.from_toml(tomllib.loads(tomli_w.dumps(result.as_toml()))) == result
+    for method in FSCIL:
+        result = only("fscil/digits", methods=[method], overrides={"session.epochs": 2, "recipe.milestones": [3]})
+        assert Plan.from_toml(tomllib.loads(tomli_w.dumps(result.as_toml()))) == result
+        assert (result.settings["session"]["epochs"], result.settings["recipe"]["milestones"]) == (2, (3,))
+
+
+def test_a_method_of_the_other_scenario_is_refused_with_what_to_do():
+    with pytest.raises(ff.InputError, match=r"softnet learns few-shot.*--method wsn --set background_noise=1e-3"):
+        plan("til/permuted_mnist", methods=["softnet"])
+    with pytest.raises(ff.InputError, match=r"wsn learns task by task.*There are: softnet"):
+        plan("fscil/digits", methods=["wsn"])
+
+
+def test_runs_that_start_alike_share_the_network_of_the_first_session():
+    from forgetfree.lab.experiment import _base_of
+
+    start = _base_of(only("fscil/cifar100", methods=["ncm"]))
+    assert start == _base_of(only("fscil/cifar100", methods=["softnet"], overrides={"benchmark.tasks": 3}))
+    assert start != _base_of(only("fscil/cifar100", methods=["ncm"], seeds=[1]))
+    assert start != _base_of(only("fscil/cifar100", methods=["ncm"], overrides={"recipe.lr": 0.05}))
+    assert start != _base_of(only("fscil/cifar100", methods=["ncm"], overrides={"split": "random"}))
+
+
+def test_another_backbone_at_a_scale_takes_no_settings_of_the_usual_one():
+    usual, small = (
+        only("fscil/cub200", methods=["ncm"], scale=scale).settings["backbone"] for scale in ("cpu", "smoke")
+    )
+    assert usual["stem"] == "imagenet"
+    assert (small["name"], "stem" in small) == ("conv4", False)
 
 
 def test_words_are_read_as_toml_then_as_text():

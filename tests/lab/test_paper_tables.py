@@ -13,6 +13,7 @@ from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.records import Record, RunFolder, find_runs
 from forgetfree.lab.report import transfers
 from forgetfree.lab.report.columns import TABLES
+from forgetfree.lab.report.contents import laid_out
 from forgetfree.lab.report.paper_tables import paper_table
 from forgetfree.lab.report.published import methods, published, rules
 from forgetfree.lab.report.tables import as_csv as plain_csv
@@ -336,8 +337,8 @@ def test_table_3_tells_hours_of_learning(store):
 
 
 def test_wrong_names_and_runs_of_other_benchmarks_are_told(store):
-    with pytest.raises(InputError, match=r"no table 'four'. There are: 1, 2, 3"):
-        paper_table("four", [store()])
+    with pytest.raises(InputError, match=r"no table 'four'. There are: 1, 2, 3, transfer, cifar100"):
+        laid_out("four", None, [store()])
     with pytest.raises(InputError, match=r"table 2 is of cifar100_split, .*; these runs are of permuted_mnist"):
         paper_table("2", [store(folder="other")])
     open_one = store(folder="open")

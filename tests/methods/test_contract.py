@@ -13,6 +13,8 @@ SETTINGS = {
     "gpm": {"recipe": ff.Recipe(epochs=3, batch_size=16, lr=0.05, optimizer="sgd")},
     "packnet": {"capacity": 0.3},
     "supsup": {"capacity": 0.3},
+    "softnet": {"capacity": 0.6},
+    "hardnet": {"capacity": 0.6},
 }
 RECIPE = ff.Recipe(epochs=3, batch_size=16, lr=0.02)
 
@@ -28,7 +30,9 @@ def test_a_method_keeps_the_contract_of_a_learner(method):
 
 def test_the_table_has_the_methods_it_should():
     first = ["wsn", "finetune", "single_task", "multitask"]
-    assert list(ff.METHODS) == [*first, "ewc", "hat", "gpm", "packnet", "supsup", "piggyback"]
+    rivals = ["ewc", "hat", "gpm", "packnet", "supsup", "piggyback"]
+    few_shots = ["softnet", "hardnet", "ncm", "joint", "crt", "icarl", "rebalance", "fsll", "f2m"]
+    assert list(ff.METHODS) == [*first, *rivals, *few_shots]
 
 
 def test_a_learner_that_forgets_cannot_call_itself_forget_free():

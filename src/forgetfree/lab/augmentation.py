@@ -3,8 +3,9 @@
 All are functions of (images [n, channels, height, width], generator) that return new images of the same shape. Nothing
 but the generator decides: the same one gives the same images, and torch's own random state is not touched.
 
-`crop_and_flip` is what the paper describes. `strong` is what the released code does on TOPIC's splits, as ALICE does:
-tables on those splits start several points higher.
+`crop_and_flip` is what the paper describes, for small images; `zoom_and_flip` is its counterpart for photographs.
+`strong` is what the released code does on TOPIC's splits, as ALICE does: tables on those splits start several points
+higher.
 """
 
 from collections.abc import Callable
@@ -30,6 +31,11 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) 
     return flip(crop(images, generator, padding), generator)
 
 
+def zoom_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """A box of each image enlarged, and mirrored or not; of any range."""
+    return flip(resized_crop(images, generator, area=(0.08, 1.0)), generator)
+
+
 def strong(images: Tensor, generator: torch.Generator) -> Tensor:
     """A box of each image enlarged, mirrored or not, in other colours or grey.
 
@@ -42,6 +48,7 @@ def strong(images: Tensor, generator: torch.Generator) -> Tensor:
 
 AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "crop_and_flip": crop_and_flip,
+    "zoom_and_flip": zoom_and_flip,
     "strong": strong,
 }
 

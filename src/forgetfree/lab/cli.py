@@ -199,34 +199,43 @@ def resume(
         _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
 
 
-@command(example="forgetfree report runs --table 1")
+@command(example="forgetfree report runs --table cifar100 --split topic")
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
     to: Annotated[Path | None, typer.Option(help="Folder for the files; default: the first RUNS.")] = None,
     table: Annotated[
         str | None,
         typer.Option(
-            help="A table of the paper (1, 2 or 3): its numbers and ours, in its layout; or: transfer, forward "
+            help="A table of the paper (1, 2 or 3), or of few-shot sessions (cifar100, mini_imagenet, cub200, omniglot "
+            "or digits): its numbers and ours, in its layout. Or: sessions, where few-shot runs end; transfer, forward "
             "transfer in all its readings."
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Of cifar100, mini_imagenet and cub200: topic or random; default: that of the runs, topic if both."
         ),
     ] = None,
 ) -> None:
     """Print the table of finished runs and write it as CSV, JSON and Markdown; --table adds LaTeX, without JSON."""
     from forgetfree.files import write_atomically
     from forgetfree.lab.records import find_runs
-    from forgetfree.lab.report import paper_tables, tables, transfers, typesetting
+    from forgetfree.lab.report import contents, tables, transfers, typesetting
 
+    contents.check_name(table, split)
     folders = find_runs(runs)
     if table is None:
         name, rows = "report", tables.rows(folders)
         console.print(*tables.as_tables(rows, console.width), sep="\n")
         texts = {"csv": tables.as_csv(rows), "json": tables.as_json(rows), "md": tables.as_markdown(rows)}
-    elif table == "transfer":
-        name, read = "transfer", transfers.transfers(folders)
+    elif table == contents.TRANSFER:
+        name, read = table, transfers.transfers(folders)
         console.print(transfers.as_table(read))
         texts = {"md": transfers.as_markdown(read)}
     else:
-        name, found = f"table-{table}", paper_tables.paper_table(table, folders)
+        found = contents.laid_out(table, split, folders)
+        name = found.file
         console.print(*typesetting.as_terminal(found), sep="\n")
         texts = {
             "md": typesetting.as_markdown(found),

@@ -22,28 +22,36 @@ import torch
 from torch import nn
 
 import forgetfree
-from forgetfree.chance import borrowed, reseed
+from forgetfree.batches import count_samples, repeated
+from forgetfree.chance import borrowed, derive, reseed
 from forgetfree.contracts import Learner
 from forgetfree.errors import InputError
-from forgetfree.heads import HEADS
+from forgetfree.heads import HEADS, linear_head
 from forgetfree.lab.backbones import BACKBONES
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.benchmarks.stream import Benchmark
-from forgetfree.lab.protocols import til
+from forgetfree.lab.protocols import fscil, til
 from forgetfree.lab.records import Record, RunFolder
 from forgetfree.methods import METHODS
 from forgetfree.training import Progress, Recipe
 
 CATALOG = resources.files("forgetfree.lab") / "catalog"
-PROTOCOLS = {"til": til.run}
+PROTOCOLS: dict[str, Callable[..., Record]] = {"til": til.run, "fscil": fscil.run}
 GIVEN = {
     "benchmark": {"seed", "data_root"},
     "backbone": set(),
-    "method": {"backbone", "recipe", "seed", "device", "masked"},
+    "method": {"backbone", "recipe", "session", "seed", "device", "masked"},
     "recipe": set(),
-    "protocol": {"learner", "benchmark", "dense", "checkpoints", "archive", "backbone", "progress", "say"},
+    "session": set(),
+    "protocol": {"learner", "benchmark", "dense", "checkpoints", "archive", "backbone", "base", "progress", "say"},
 }
 """Arguments that come from the plan itself, never from a TOML or --set."""
+RECIPES = ("recipe", "session")
+"""Sections that are fields of a Recipe: how a task is trained, and how few-shot sessions after the first are."""
+REPEATED = ("draw", "tasks")
+"""Settings of a few-shot benchmark that its first session does not depend on."""
+PATIENCE = 5.0
+"""Seconds: where ten steps take longer, fewer are timed."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +85,13 @@ class Plan:
             "seed": self.seed,
             "threads": self.threads,
         }
-        return {"run": run, "overrides": _plain(self.overrides), **{key: _plain(self.settings[key]) for key in GIVEN}}
+        sections = {section: _plain(self.settings[section]) for section in _sections(self.method)}
+        return {"run": run, "overrides": _plain(self.overrides), **sections}
 
     @classmethod
     def from_toml(cls, content: Mapping[str, Any]) -> "Plan":
         method = content["run"]["method"]
-        settings = {section: _checked(section, content[section], method) for section in GIVEN}
+        settings = {section: _checked(section, content[section], method) for section in _sections(method)}
         return cls(**content["run"], settings=settings, overrides=dict(content.get("overrides", {})))
 
 
@@ -109,6 +118,7 @@ def plan(
     content = _read(experiment)
     names = list(methods) or list(content["methods"])[:1]
     for name in names:
+        _check_scenario(experiment, name)
         _known("method", name, content["methods"], f"of {experiment}")
     _known("scale", scale, content["scales"], f"of {experiment}")
     plans = []
@@ -171,9 +181,17 @@ def perform(
         torch.set_num_threads(plan.threads)
         try:
             tell({"event": "start"})
-            record = PROTOCOLS[plan.experiment.partition("/")[0]](
-                learner, benchmark, dense=dense, checkpoints=folder.checkpoints, archive=folder.archive,
-                backbone=backbone, progress=watch, say=tell, **plan.settings["protocol"],
+            given: dict[str, Any]
+            protocol, given = (
+                PROTOCOLS[METHODS[plan.method].scenario],
+                {"backbone": backbone, "base": None},
+            )  # as far as it takes them
+            if base := getattr(learner, "base", None):
+                given["base"] = out / "bases" / f"{base}-{_base_of(plan)}.safetensors"
+            record = protocol(
+                learner, benchmark, dense=dense, checkpoints=folder.checkpoints, archive=folder.archive, progress=watch,
+                say=tell, **{key: given[key] for key in given if key in inspect.signature(protocol).parameters},
+                **plan.settings["protocol"],
             )  # fmt: skip
         finally:
             torch.set_num_threads(before)
@@ -189,24 +207,31 @@ def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner
     if "data_root" in inspect.signature(make_benchmark).parameters:
         settings["benchmark"]["data_root"] = data_root
     benchmark = make_benchmark(seed=plan.seed, **settings["benchmark"])
+    if "session" in settings:
+        init = settings["backbone"].get("init")
+        start = f"pretrained, from {Path(init).name}" if init else "from scratch"
+        benchmark = replace(benchmark, notes={**benchmark.notes, "weights": start})
     cpu = torch.device("cpu")
     with borrowed(cpu):
         reseed(cpu, plan.seed, "backbone")
         backbone = BACKBONES[settings["backbone"].pop("name")](**settings["backbone"])
     settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
-    recipe = Recipe(**settings["recipe"])
-    learner = METHODS[plan.method](backbone, recipe=recipe, seed=plan.seed, **settings["method"])
+    recipes = {section: Recipe(**settings[section]) for section in RECIPES if section in settings}
+    learner: Learner = METHODS[plan.method](backbone, seed=plan.seed, **recipes, **settings["method"])
     return benchmark, learner, backbone
 
 
 def estimate(plan: Plan, data_root: Path | None = None) -> dict[str, float]:
     """What a plan will cost: training steps, and seconds by timing a few of them (testing and start-up apart)."""
-    recipe = Recipe(**plan.settings["recipe"])
     benchmark, _, _ = build(plan, data_root)
-    sizes = [len(task.train[1]) for task in benchmark.tasks if isinstance(task.train, tuple)]
-    steps = recipe.epochs * sum(-(-size // recipe.batch_size) for size in sizes)
-    few, more = (min(_timed(plan, data_root, count) for _ in range(2)) for count in (10, 110))
-    return {"tasks": len(sizes), "steps": steps, "seconds": steps * max(more - few, 0.0) / 100}
+    sizes = [count_samples(task.train) for task in benchmark.tasks]
+    recipes = [Recipe(**plan.settings[section]) for section in RECIPES if section in plan.settings]
+    followed = [*recipes, *recipes[-1:] * len(sizes)][: len(sizes)]
+    each = [recipe.epochs * -(-size // recipe.batch_size) for recipe, size in zip(followed, sizes, strict=True)]
+    counts = (10, 110) if _timed(plan, data_root, 10) < PATIENCE else (2, 12)
+    few, more = (min(_timed(plan, data_root, count) for _ in range(2)) for count in counts)
+    steps = sum(each)
+    return {"tasks": len(sizes), "steps": steps, "seconds": steps * max(more - few, 0.0) / (counts[1] - counts[0])}
 
 
 def _timed(plan: Plan, data_root: Path | None, steps: int) -> float:
@@ -215,9 +240,7 @@ def _timed(plan: Plan, data_root: Path | None, steps: int) -> float:
     benchmark, learner, _ = build(replace(plan, settings=short), data_root)
     samples = steps * int(short["recipe"].get("batch_size", Recipe.batch_size))
     first = benchmark.tasks[0]
-    inputs, labels = typing.cast(tuple[torch.Tensor, torch.Tensor], first.train)
-    again = -(-samples // len(labels))
-    train = (torch.cat([inputs] * again)[:samples], torch.cat([labels] * again)[:samples])
+    train = repeated(first.train, samples)
     before = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     started = time.monotonic()
@@ -250,7 +273,10 @@ def _defaults(section: str, name: str) -> dict[str, Any]:
     """Every setting that has a default, so that a plan says everything that was in force."""
     parameters = _parameters(section, _built_by(section, name)).items()
     defaults = {key: value.default for key, value in parameters if value.default is not inspect.Parameter.empty}
-    return defaults | ({"heads": "linear"} if "heads" in defaults else {})
+    if "heads" in defaults:
+        made = defaults["heads"] or linear_head
+        defaults["heads"] = next(name for name, known in HEADS.items() if known is made)
+    return defaults
 
 
 def _parameters(section: str, target: Any) -> dict[str, inspect.Parameter]:
@@ -266,7 +292,37 @@ def _built_by(section: str, name: str) -> Any:
         "method": METHODS,
         "protocol": PROTOCOLS,
     }
-    return Recipe if section == "recipe" else tables[section][name]
+    return Recipe if section in RECIPES else tables[section][name]
+
+
+def _sections(method: str) -> list[str]:
+    """The sections of a plan: few-shot sessions after the first have a recipe of their own."""
+    return [section for section in GIVEN if section != "session" or METHODS[method].scenario == "fscil"]
+
+
+def _check_scenario(experiment: str, method: str) -> None:
+    """Refuse a method that learns in another way than the experiment asks for."""
+    wanted = experiment.partition("/")[0]
+    if method not in METHODS or METHODS[method].scenario == wanted:
+        return
+    kinds = {"til": "task by task (til)", "fscil": "few-shot sessions (fscil)"}
+    able = [name for name, made in METHODS.items() if made.scenario == wanted]
+    noise = "Its noise behind a ticket is --method wsn --set background_noise=1e-3. "
+    hint = noise if method == "softnet" else ""
+    raise InputError(
+        f"{method} learns {kinds[METHODS[method].scenario]}; {experiment} is learned {kinds[wanted]}. {hint}"
+        f"There are: {', '.join(able)}."
+    )
+
+
+def _base_of(plan: Plan) -> str:
+    """A digest of all that the network of the first session depends on, its method apart."""
+    settings = {
+        section: dict(sorted(plan.settings[section].items())) for section in ("benchmark", "backbone", "recipe")
+    }
+    for key in REPEATED:
+        settings["benchmark"].pop(key, None)
+    return f"{derive(plan.seed, plan.threads, repr(settings)) >> 31:08x}"
 
 
 def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, dict[str, Any]]:
@@ -275,16 +331,20 @@ def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, d
     What the section `method` says is for all methods."""
     general, particular = content["methods"][method], content["scales"][scale].get("methods", {}).get(method, {})
     settings: dict[str, dict[str, Any]] = {}
-    for section in GIVEN:
+    for section in _sections(method):
         layers = [content.get(section, {}), content["scales"][scale].get(section, {})]
-        if section == "recipe":
-            layers += [general.get("recipe", {}), particular.get("recipe", {})]
+        if section in RECIPES:
+            layers += [general.get(section, {}), particular.get(section, {})]
         if section == "method":
             layers = [
-                {key: value for key, value in layer.items() if key != "recipe"}
+                {key: value for key, value in layer.items() if key not in RECIPES}
                 for layer in (content.get("method", {}), general, particular)
             ]
-        settings[section] = {key: value for layer in layers for key, value in layer.items()}
+        settings[section] = {}
+        for layer in layers:
+            # settings are of what they were written for: another backbone starts anew
+            another = "name" in layer and layer["name"] != settings[section].get("name")
+            settings[section] = {**({} if another else settings[section]), **layer}
     return {section: _checked(section, values, method) for section, values in settings.items()}
 
 
@@ -294,7 +354,7 @@ def _checked(section: str, values: Mapping[str, Any], method: str) -> dict[str, 
     if named:
         table: Mapping[str, Any] = BENCHMARKS if section == "benchmark" else BACKBONES
         _known(section, str(values.get("name")), table)
-    name = str(values["name"]) if named else method if section == "method" else "til"
+    name = str(values["name"]) if named else method if section == "method" else METHODS[method].scenario
     keys, checked = known_keys(section, name), _defaults(section, name)
     for key, value in values.items():
         if named and key == "name":
@@ -332,7 +392,7 @@ def _override(
 
 def _section_of(settings: Mapping[str, Mapping[str, Any]], method: str, key: str) -> tuple[str, str]:
     """Where an override belongs: `recipe.epochs` says so itself, `capacity` is looked for."""
-    known = {section: known_keys(section, _name_of(settings, section, method)) for section in GIVEN}
+    known = {section: known_keys(section, _name_of(settings, section, method)) for section in settings}
     section, dot, short = key.partition(".")
     if dot and section in known:
         _known("key", short, known[section], f"of {section}")
@@ -340,6 +400,8 @@ def _section_of(settings: Mapping[str, Mapping[str, Any]], method: str, key: str
     homes = [section for section in known if key in known[section]]
     if "method" in homes:
         return "method", key
+    if homes == list(RECIPES):
+        homes = homes[:1]  # of two recipes the first is meant; session.epochs says the other
     if len(homes) != 1:
         every = {
             full: None
@@ -357,7 +419,7 @@ def _prefixed(section: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]
 def _name_of(settings: Mapping[str, Mapping[str, Any]], section: str, method: str) -> str:
     if section == "method":
         return method
-    return str(settings[section]["name"]) if section in ("benchmark", "backbone") else "til"
+    return str(settings[section]["name"]) if section in ("benchmark", "backbone") else METHODS[method].scenario
 
 
 def _converted(key: str, value: Any, annotation: Any) -> Any:

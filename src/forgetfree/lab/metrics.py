@@ -1,4 +1,4 @@
-"""Metrics: ACC, BWT and FWT of accuracies, and the footprint of a memory (CAP).
+"""Metrics: ACC, BWT and FWT of accuracies, those of few-shot sessions, and the footprint of a memory (CAP).
 
 `accuracy[t][i]` is the accuracy on task i after task t was learned; None where it was not measured.
 """
@@ -73,6 +73,46 @@ def forward_transfer(
     if not gains or len(gains) != len(before) - 1:
         return None
     return sum(gains) / (len(before) if over == "T" else len(gains))
+
+
+@dataclass(frozen=True)
+class SessionAccuracy:
+    """How well all classes met are told apart after one few-shot session."""
+
+    overall: float
+    """On the test images of all classes met."""
+    base: float
+    """On those of the first session's classes, answered among all classes met."""
+    novel: float | None
+    """On those of all later classes; None after the first session."""
+
+    @property
+    def harmonic(self) -> float | None:
+        """The harmonic mean of base and novel: high only if both are."""
+        if self.novel is None:
+            return None
+        both = self.base + self.novel
+        return 2 * self.base * self.novel / both if both else 0.0
+
+
+def session_accuracies(accuracy: Matrix, tested: Sequence[int]) -> list[SessionAccuracy | None]:
+    """One entry per session, None where it was not measured; `tested[i]` is how many images session i is tested on."""
+    measured: list[SessionAccuracy | None] = []
+    for t, row in enumerate(accuracy):
+        met = [value for value in row[: t + 1] if value is not None]
+        if len(met) <= t:
+            measured.append(None)
+            continue
+        right = [value * count for value, count in zip(met, tested, strict=False)]
+        novel = sum(right[1:]) / sum(tested[1 : t + 1]) if t else None
+        measured.append(SessionAccuracy(sum(right) / sum(tested[: t + 1]), met[0], novel))
+    return measured
+
+
+def performance_drop(sessions: Sequence[SessionAccuracy | None]) -> float | None:
+    """Overall accuracy after the first session minus that after the last; None where one was not measured."""
+    first, last = sessions[0], sessions[-1]
+    return None if first is None or last is None else first.overall - last.overall
 
 
 def footprint(memory: Memory, dense: int, *, sections: Mapping[str, int] | None = None, nbytes: int = 0) -> Footprint:

@@ -23,7 +23,14 @@ import tomli_w
 
 from forgetfree.errors import FileError, InputError
 from forgetfree.files import write_atomically
-from forgetfree.lab.metrics import average_accuracy, backward_transfer, forward_transfer
+from forgetfree.lab.metrics import (
+    SessionAccuracy,
+    average_accuracy,
+    backward_transfer,
+    forward_transfer,
+    performance_drop,
+    session_accuracies,
+)
 
 
 @dataclass
@@ -46,11 +53,22 @@ class Record:
     """Of memory.ticket: bytes of the file and of its parts; answers asked again after reading it, how many differed."""
     transfer: dict[str, Any] = field(default_factory=dict)
     """Accuracies on tasks that are not learned yet: of guesses, tickets of others and random networks."""
+    sessions: dict[str, Any] = field(default_factory=dict)
+    """Of few-shot sessions: `tested`, images that test each; `classes`, how many are new in each; `confusion`, after
+    each session (null where not measured) how many images of which session's classes were taken for one of which;
+    `mistakes` at the end, as [class, taken for, images]. Empty for task-incremental runs."""
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"learning": [], "testing": []})
 
     @property
     def acc(self) -> float:
-        return average_accuracy(self.accuracy)
+        """Mean over tasks; of few-shot sessions the overall accuracy on all classes."""
+        last = self.by_session[-1] if self.sessions else None
+        return last.overall if last else average_accuracy(self.accuracy)
+
+    @property
+    def by_session(self) -> list[SessionAccuracy | None]:
+        """Overall, base and novel accuracy after each few-shot session, None where it was not measured."""
+        return session_accuracies(self.accuracy, self.sessions["tested"])
 
     @property
     def bwt(self) -> float | None:
@@ -64,7 +82,12 @@ class Record:
     def reproducible(self) -> dict[str, Any]:
         """All but the wall times, with the metrics derived from it."""
         values = {key: value for key, value in asdict(self).items() if key != "seconds"}
-        metrics = {"acc": self.acc, "bwt": self.bwt, "fwt": self.fwt, **self.footprints[-1]}
+        metrics: dict[str, Any] = {"acc": self.acc, "bwt": self.bwt, "fwt": self.fwt, **self.footprints[-1]}
+        if self.sessions:
+            measured = self.by_session
+            for name in ("overall", "base", "novel", "harmonic"):
+                metrics[name] = [None if entry is None else getattr(entry, name) for entry in measured]
+            metrics["drop"] = performance_drop(measured)
         return {"metrics": metrics, **values}
 
 
@@ -147,7 +170,8 @@ class RunFolder:
         """The record of a finished run."""
         try:
             content = json.loads((self.path / "record.json").read_text())
-            later: dict[str, Any] = {"archive": {}, "transfer": {}}  # what records of earlier versions lack
+            # what records of earlier versions lack
+            later: dict[str, Any] = {"archive": {}, "transfer": {}, "sessions": {}}
             return Record(**{entry.name: {**later, **content}[entry.name] for entry in fields(Record)})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(f"{self.path / 'record.json'} cannot be read as a record: {error!r}.") from error
@@ -159,6 +183,14 @@ class RunFolder:
             raise FileError(f"cannot read {self.path / 'run.toml'}: {error.strerror}.") from error
         except ValueError as error:
             raise FileError(f"{self.path / 'run.toml'} is not a TOML file: {error}.") from error
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Hold a file that several runs share; others wait. A killed process lets go by itself."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(path.with_name(f".{path.name}.lock")):
+        yield
 
 
 def find_runs(paths: list[Path]) -> list[RunFolder]:

@@ -8,15 +8,16 @@ its own classes only: a learner is tested on those of all sessions met so far.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from forgetfree.chance import stream
-from forgetfree.contracts import Data, Task
+from forgetfree.contracts import Augment, Data, Task
 from forgetfree.errors import DataError, InputError
+from forgetfree.lab.augmentation import AUGMENTATIONS
 from forgetfree.lab.benchmarks.stream import Benchmark, Exam, ExamsOnDemand, Notes, TasksOnDemand, check_count
 
 HELD_OUT = 0.05
@@ -26,6 +27,10 @@ IN_MEMORY = 1 << 30
 
 Split = Literal["topic", "random"]
 """The fixed order of classes and lists of images that TOPIC published, or both drawn."""
+
+
+Augmentation = Literal["none", "crop_and_flip", "zoom_and_flip", "strong"]
+"""How images of the base session are changed by chance while it is trained."""
 
 
 class Labelled(NamedTuple):
@@ -56,6 +61,7 @@ def sessions(
     listed: Sequence[Tensor] | None = None,
     held_out: float = HELD_OUT,
     prepare: Callable[[Tensor], Tensor],
+    augment: Augment | None = None,
     limit: int | None = None,
     in_memory: int = IN_MEMORY,
     notes: Notes | None = None,
@@ -64,7 +70,8 @@ def sessions(
 
     `listed` gives the shots of every session after the first, as positions in `train`; without it they are drawn by
     the seed and `draw`, the number of a repetition. The base session depends on the seed alone. `prepare` turns stored
-    images into inputs. `limit` takes so many images of each class, for a quick look; shots stay as they are.
+    images into inputs; `augment` changes those of the base session while it is trained. `limit` takes so
+    many images of each class, for a quick look; shots stay as they are.
     """
     check_numbers(base=base, ways=ways, shots=shots, tasks=tasks, limit=limit)
     if not 0 < held_out < 1:
@@ -97,7 +104,9 @@ def sessions(
     def task(t: int) -> Task:
         classes = tuple(names[label] for label in groups[t])
         if t == 0:
-            return Task(titles[t], classes, base_data(parts[t].train), base_data(parts[t].valid))
+            return Task(
+                titles[t], classes, base_data(parts[t].train), base_data(parts[t].valid), augment=augment
+            )  # fmt: skip
         return Task(titles[t], classes, data(parts[t].train))
 
     def exam(t: int) -> Exam:
@@ -153,6 +162,30 @@ def normalised(images: Tensor, *, mean: tuple[float, float, float], deviation: t
     """Colours 0 .. 255 as numbers, each channel by its mean and deviation."""
     middle, width = (torch.tensor(values).view(3, 1, 1) for values in (mean, deviation))
     return images.float().div_(255).sub_(middle).div_(width)
+
+
+def augmenting(
+    name: Augmentation, mean: tuple[float, float, float], deviation: tuple[float, float, float]
+) -> Augment | None:
+    """The augmentation of this name, for images that are normalised by this mean and deviation."""
+    if name not in ("none", *AUGMENTATIONS):
+        raise InputError(f"augmentation is one of none, {', '.join(AUGMENTATIONS)}; got {name!r}.")
+    if name == "none":
+        return None
+    return cast(Augment, _InColours(mean, deviation) if name == "strong" else AUGMENTATIONS[name])
+
+
+@dataclass(frozen=True)
+class _InColours:
+    """The strong augmentation, which changes colours, on images that are normalised already."""
+
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        middle, width = (torch.tensor(values).view(3, 1, 1).to(images) for values in (self.mean, self.deviation))
+        colours = images.mul(width).add_(middle).clamp_(0, 1)
+        return AUGMENTATIONS["strong"](colours, generator).sub_(middle).div_(width)
 
 
 def check_numbers(**given: int | None) -> None:

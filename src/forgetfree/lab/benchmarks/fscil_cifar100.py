@@ -1,8 +1,8 @@
 """Few-shot CIFAR-100: 60 base classes, then eight sessions of five classes, five images each.
 
 TOPIC's split has the classes in the order of their labels and fixed lists of shots. As in F2M's code, images are
-normalised with CIFAR-100's own mean and deviation; not as there, training images are not cropped and mirrored at
-random, and what validates is held out of the base classes' training images, not their test images.
+normalised with CIFAR-100's own mean and deviation, and base images are cropped and mirrored at random while they are
+learned; not as there, what validates is held out of the base classes' training images, not their test images.
 """
 
 from functools import partial
@@ -13,8 +13,10 @@ import torch
 from forgetfree.lab.benchmarks.cifar100_split import FINE
 from forgetfree.lab.benchmarks.few_shot import (
     HELD_OUT,
+    Augmentation,
     Labelled,
     Split,
+    augmenting,
     check_split,
     class_order,
     normalised,
@@ -33,6 +35,7 @@ def fscil_cifar100(
     draw: int = 0,
     tasks: int = MOST_TASKS,
     held_out: float = HELD_OUT,
+    augmentation: Augmentation = "crop_and_flip",
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
@@ -51,5 +54,6 @@ def fscil_cifar100(
     return sessions(
         "fscil_cifar100", Labelled(data.train, data.fine), Labelled(data.test, data.test_fine), FINE,
         order=class_order(split, len(FINE), seed), base=BASE, ways=WAYS, shots=SHOTS, tasks=tasks, seed=seed, draw=draw,
-        listed=listed, held_out=held_out, prepare=partial(normalised, mean=MEAN, deviation=DEVIATION), limit=limit,
+        listed=listed, held_out=held_out, prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
+        augment=augmenting(augmentation, MEAN, DEVIATION), limit=limit,
     )  # fmt: skip

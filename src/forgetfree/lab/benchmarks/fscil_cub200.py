@@ -2,8 +2,9 @@
 
 Classes in the order of their numbers and TOPIC's lists of shots, or both drawn; always the official split into training
 and test photographs, whose shorter edge is made 256 pixels and whose middle, 3×224×224, is taken. Normalised with the
-mean and deviation of ImageNet, nothing cropped or mirrored at random. The published networks begin with weights learned
-on ImageNet: what begins from nothing cannot be compared with them.
+mean and deviation of ImageNet; of base photographs random boxes are enlarged, and mirrored at random, while they are
+learned. The published networks begin with weights learned on ImageNet: what begins from nothing cannot be compared with
+them.
 """
 
 from functools import partial
@@ -11,8 +12,10 @@ from pathlib import Path
 
 from forgetfree.lab.benchmarks.few_shot import (
     HELD_OUT,
+    Augmentation,
     Labelled,
     Split,
+    augmenting,
     check_split,
     class_order,
     normalised,
@@ -33,6 +36,7 @@ def fscil_cub200(
     draw: int = 0,
     tasks: int = MOST_TASKS,
     held_out: float = HELD_OUT,
+    augmentation: Augmentation = "zoom_and_flip",
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
@@ -57,5 +61,6 @@ def fscil_cub200(
         "fscil_cub200", Labelled(images.train, images.train_labels), Labelled(images.test, images.test_labels),
         data.names, order=class_order(split, len(data.names), seed), base=BASE, ways=WAYS, shots=SHOTS,
         tasks=tasks, seed=seed, draw=draw, listed=listed, held_out=held_out,
-        prepare=partial(normalised, mean=MEAN, deviation=DEVIATION), limit=limit, notes=notes,
+        prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
+        augment=augmenting(augmentation, MEAN, DEVIATION), limit=limit, notes=notes,
     )  # fmt: skip

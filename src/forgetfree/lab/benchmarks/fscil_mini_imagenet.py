@@ -1,8 +1,8 @@
 """Few-shot miniImageNet: 60 base classes, then eight sessions of five classes, five photographs each, 3×84×84.
 
 TOPIC's split has the classes in the order of WordNet's numbers and fixed lists of shots; its list of 100 photographs of
-each class to test holds for every split. Normalised with the mean and deviation of ImageNet, nothing cropped or
-mirrored at random.
+each class to test holds for every split. Normalised with the mean and deviation of ImageNet; of base photographs
+random boxes are enlarged, and mirrored at random, while they are learned.
 """
 
 from functools import partial
@@ -10,8 +10,10 @@ from pathlib import Path
 
 from forgetfree.lab.benchmarks.few_shot import (
     HELD_OUT,
+    Augmentation,
     Labelled,
     Split,
+    augmenting,
     check_split,
     class_order,
     normalised,
@@ -31,6 +33,7 @@ def fscil_mini_imagenet(
     draw: int = 0,
     tasks: int = MOST_TASKS,
     held_out: float = HELD_OUT,
+    augmentation: Augmentation = "zoom_and_flip",
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
@@ -55,5 +58,6 @@ def fscil_mini_imagenet(
         "fscil_mini_imagenet", Labelled(images.train, images.train_labels), Labelled(images.test, images.test_labels),
         data.names, order=class_order(split, len(data.names), seed), base=BASE, ways=WAYS, shots=SHOTS,
         tasks=tasks, seed=seed, draw=draw, listed=listed, held_out=held_out,
-        prepare=partial(normalised, mean=MEAN, deviation=DEVIATION), limit=limit, notes=notes,
+        prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
+        augment=augmenting(augmentation, MEAN, DEVIATION), limit=limit, notes=notes,
     )  # fmt: skip

@@ -14,15 +14,13 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from forgetfree.answering import where_rows_meet
-from forgetfree.archive import load, save, sizes
-from forgetfree.contracts import Learner, Task
+from forgetfree.contracts import Learner
 from forgetfree.lab.benchmarks.stream import Benchmark, Exam
 from forgetfree.lab.metrics import footprint
+from forgetfree.lab.protocols.steps import Say, checkpoint_of, learn_next, note, through_archive
 from forgetfree.lab.protocols.transfer import Guesser, guessed, transfer
 from forgetfree.lab.records import Record
 
-Say = Callable[[dict[str, Any]], None]
 Evaluate = Literal["all", "first-and-last"]
 
 
@@ -57,14 +55,9 @@ def run(
         say({"event": "task", "task": task.name, "position": t, "tasks": last + 1, "done": t / (last + 1)})
         if forward:
             guesses.append(guessed(cast(Guesser, learner), task, benchmark.tests[task.name], batch) if t else None)
-        started = time.monotonic()
-        learner.learn(task, checkpoint=_checkpoint(checkpoints, t), progress=progress)
-        if finish and t == last:
-            finish(checkpoint=_checkpoint(checkpoints, t), progress=progress)
-        took = time.monotonic() - started
-        if task.name in learner.tasks:  # a task that came back from its checkpoint took longer, in an earlier life
-            took = max(took, learner.tasks[task.name].seconds)
-        record.seconds["learning"].append(took)
+        learn_next(
+            record, learner, task, last=t == last, checkpoint=checkpoint_of(checkpoints, t), progress=progress
+        )  # fmt: skip
         row: list[float | None] = [None] * (last + 1)
         if not finish or t == last:
             started = time.monotonic()
@@ -77,9 +70,9 @@ def run(
             record.seconds["testing"].append(time.monotonic() - started)
             record.footprints.append(asdict(footprint(learner.memory(), dense)))
         if archive is not None and t == last:
-            row = _through_archive(record, learner, benchmark, archive, dense, batch, row, first_answers)
+            row = _through_archive(record, learner, benchmark, archive, dense, batch, first_answers)
         record.accuracy.append(row)
-        _note(record, learner, task, batch)
+        note(record, learner, task, batch)
         say({"event": "tested", "task": task.name, "accuracy": row, "done": (t + 1) / (last + 1)})
     if forward and backbone is not None:
         record.transfer = transfer(cast(Guesser, learner), backbone, benchmark, guesses, batch)
@@ -88,30 +81,18 @@ def run(
 
 def _through_archive(
     record: Record, learner: Learner, benchmark: Benchmark, path: Path, dense: int, batch: int,
-    row: list[float | None], first_answers: dict[str, Tensor],
+    first_answers: dict[str, Tensor],
 ) -> list[float | None]:  # fmt: skip
     """Write the learner down, read it back, and measure the last row again with what was read."""
-    save(learner, path)
-    parts, again = sizes(path), load(path)
-    nbytes = parts.pop("file")
-    compared = different = 0
-    measured: list[float | None] = [None] * len(row)
-    for i, name in enumerate(record.tasks):
-        exam = benchmark.tests[name]
-        answers = _answers(again, exam, name, batch)
-        measured[i] = _accuracy(answers, exam.labels)
-        expected = first_answers[name] if learner.forget_free else _answers(learner, exam, name, batch)
-        compared += len(answers)
-        different += int((answers != expected).any(1).sum())
-    record.archive = {
-        "bytes": nbytes,
-        "sections": parts,
-        "compared": compared,
-        "different": different,
-        "verified": all(task.ok for task in again.verify()),
-    }
-    record.footprints[-1] = asdict(footprint(learner.memory(), dense, sections=parts, nbytes=nbytes))
-    return measured
+
+    def ask(asked: Any, name: str) -> Tensor:
+        return _answers(asked, benchmark.tests[name], name, batch)
+
+    def expected(name: str) -> Tensor:
+        return first_answers[name] if learner.forget_free else ask(learner, name)
+
+    answers = through_archive(record, learner, path, dense, ask, expected)
+    return [_accuracy(given, benchmark.tests[name].labels) for name, given in answers.items()]
 
 
 def _answers(learner: Learner, exam: Exam, name: str, batch: int) -> Tensor:
@@ -128,18 +109,3 @@ def _compare(record: Record, first: dict[str, Tensor], name: str, answers: Tenso
         return
     record.compared += len(answers)
     record.different += int((answers != first[name]).any(1).sum())
-
-
-def _note(record: Record, learner: Learner, task: Task, batch: int) -> None:
-    learned = learner.tasks.get(task.name)
-    if learned is None:
-        return
-    record.curves[task.name] = [dict(epoch) for epoch in learned.curves]
-    record.selections[task.name] = learned.selection
-    layer = where_rows_meet(learner.parts(task.name)["backbone"]) if hasattr(learner, "parts") else None
-    if layer:
-        record.notes["answers"] = f"depend on their batch ({layer}): {batch} at a time, in the order of the test set"
-
-
-def _checkpoint(folder: Path | None, position: int) -> Path | None:
-    return None if folder is None else folder / f"task-{position + 1:03}.safetensors"

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from forgetfree.lab.metrics import PAPER_ALPHA, forward_transfer
 from forgetfree.lab.records import Record, RunFolder
@@ -28,6 +28,9 @@ class Column:
     meaning: str
     measured: Callable[[Seen], float | None]
     unit: float = 100.0
+    digits: int = 2
+    sign: Literal["", "+"] = ""
+    """Whether a number above zero shows it."""
 
 
 def views(folder: RunFolder) -> list[Seen]:
@@ -91,6 +94,13 @@ def backward(run: Seen) -> float | None:
     return None if run.method == "softnet" else run.record.bwt  # with noise, accuracy is measured at the end only
 
 
+def to_learn(run: Seen) -> float | None:
+    """Values kept only to learn on (Fisher information, bases, scores, exemplars), in units of one dense network."""
+    cost = run.record.footprints[-1]
+    values = cost.get("training")
+    return None if values is None else values / dense_weights(cost)
+
+
 def hours(run: Seen) -> float:
     return sum(run.record.seconds["learning"]) / 3600
 
@@ -120,11 +130,15 @@ TRANSFERRED = LEARNED | {
     "bwt": Column("BWT", "mean change of earlier tasks", backward),
 }
 
-TIMED = LEARNED | {
-    "time": Column(
-        "time (h)", "hours of learning, ours on the machine of the run, the paper's on a V100", hours, unit=1.0
-    )
-}
+TIME = Column(
+    "time (h)",
+    "hours of learning, ours on the machine of the run, the paper's on a V100",
+    hours,
+    unit=1.0,
+    digits=4,  # hours of small runs are small
+)
+
+TIMED = LEARNED | {"time": TIME}
 
 TABLES: dict[str, Mapping[str, Column]] = {"1": TRANSFERRED, "2": TRANSFERRED, "3": TIMED}
-"""Tables of the paper that can be laid out, name → columns; their published half is in published.toml."""
+"""Tables of task-incremental learning in the paper, name → columns; their published half is in published.toml."""

@@ -1,4 +1,7 @@
-"""Published: what the paper prints (published.toml), cell by cell, with marks, slips and its rules of capacity."""
+"""Published: what the paper prints, cell by cell, with marks, slips and its rules of capacity.
+
+Task-incremental tables are in published.toml, those of few-shot sessions in published_fscil.toml.
+"""
 
 import re
 import tomllib
@@ -9,7 +12,7 @@ from importlib import resources
 from typing import Any, Literal
 
 NOT_PRINTED = "-"
-CELL = re.compile(r"(?P<mean>-?[\d.]+)(?: ± (?P<deviation>[\d.]+))?(?: (?P<mark>[†*]))?")
+CELL = re.compile(r"(?P<mean>[+-]?[\d.]+)(?: ± (?P<deviation>[\d.]+))?(?: (?P<mark>[†*]))?")
 
 Rule = Literal["coded", "raw", "dense"]
 
@@ -42,8 +45,8 @@ class PublishedBenchmark:
 
     title: str
     tasks: int
-    epochs: int
-    batch_size: int
+    epochs: int | None = None
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,18 @@ class PublishedRow:
     capacity: float | None
     label: str | None
     cells: Mapping[str, Mapping[str, Printed]]
+    mark: str = ""
+    """Beside the name of the method."""
+    slips: tuple[int, ...] = ()
+    """Of the row as a whole."""
 
 
 @dataclass(frozen=True)
 class PublishedTable:
     """A table of the paper."""
 
+    name: str
+    """Its number."""
     title: str
     runs: int | None
     """Of which the numbers are means, if the paper says so."""
@@ -73,10 +82,47 @@ class PublishedTable:
 
 def published(name: str) -> PublishedTable:
     """The table of this number, fractions turned into percent."""
-    content = _content()
-    table = content["tables"][name]
+    content = _content("published.toml")
+    return _table(name, content["tables"][name], content)
+
+
+def published_sessions(benchmark: str, split: str | None) -> PublishedTable | None:
+    """The table of few-shot sessions of this benchmark and split, if the paper has one.
+
+    Its columns are session_1, session_2, … and gap.
+    """
+    content = _content("published_fscil.toml")
+    for name, table in content["tables"].items():
+        if (table["benchmark"], table["split"]) == (benchmark, split):
+            columns = [f"session_{t + 1}" for t in range(content["benchmarks"][benchmark]["tasks"])]
+            rows = [
+                {**row, benchmark: {**dict(zip(columns, row["sessions"].split(), strict=True)), "gap": row["gap"]}}
+                for row in table["rows"]
+            ]
+            shaped = {**table, "benchmarks": [benchmark], "columns": [*columns, "gap"], "rows": rows}
+            return _table(name, shaped, content)
+    return None
+
+
+def methods() -> dict[str, PublishedMethod]:
+    """Every method of the tables, in their order."""
+    return {name: PublishedMethod(**entry) for name, entry in _content("published.toml")["methods"].items()}
+
+
+def session_methods() -> dict[str, str]:
+    """Every method of the tables of few-shot sessions, name → title, in the order of rows."""
+    return dict(_content("published_fscil.toml")["methods"])
+
+
+def rules() -> dict[Rule, str]:
+    """How the paper charges capacity, in words."""
+    return dict(_content("published.toml")["charged"])
+
+
+def _table(name: str, table: Mapping[str, Any], content: Mapping[str, Any]) -> PublishedTable:
     slips = [slip for slip in content["slips"] if slip["table"] == name]
     return PublishedTable(
+        name=name,
         title=table["title"],
         runs=table.get("runs"),
         remark=table.get("remark", ""),
@@ -88,32 +134,29 @@ def published(name: str) -> PublishedTable:
     )
 
 
-def methods() -> dict[str, PublishedMethod]:
-    """Every method of the tables, in their order."""
-    return {name: PublishedMethod(**entry) for name, entry in _content()["methods"].items()}
-
-
-def rules() -> dict[Rule, str]:
-    """How the paper charges capacity, in words."""
-    return dict(_content()["charged"])
-
-
 def _row(row: Mapping[str, Any], table: Mapping[str, Any], slips: Sequence[Mapping[str, Any]]) -> PublishedRow:
+    capacity, mark = row.get("capacity"), row.get("mark", "")
+    of_row = {
+        number: slip
+        for number, slip in enumerate(slips, start=1)
+        if row["method"] in slip["methods"]
+        and capacity == slip.get("capacity", capacity)
+        and mark == slip.get("mark", mark)
+    }
+
     def cell(benchmark: str, column: str) -> Printed:
         found = tuple(
             number
-            for number, slip in enumerate(slips, start=1)
-            if slip["column"] == column
-            and row["method"] in slip["methods"]
-            and benchmark in slip.get("benchmarks", [benchmark])
-            and row.get("capacity") == slip.get("capacity", row.get("capacity"))
+            for number, slip in of_row.items()
+            if slip.get("column") == column and benchmark in slip.get("benchmarks", [benchmark])
         )
         return _printed(row[benchmark][column], fraction=column in table.get("fractions", []), slips=found)
 
     cells = {
         benchmark: {column: cell(benchmark, column) for column in table["columns"]} for benchmark in table["benchmarks"]
     }
-    return PublishedRow(row["method"], row.get("capacity"), row.get("label"), cells)
+    whole = tuple(number for number, slip in of_row.items() if "column" not in slip)
+    return PublishedRow(row["method"], capacity, row.get("label"), cells, mark, whole)
 
 
 def _printed(text: str, *, fraction: bool, slips: tuple[int, ...]) -> Printed:
@@ -121,10 +164,11 @@ def _printed(text: str, *, fraction: bool, slips: tuple[int, ...]) -> Printed:
         return Printed(None, None, NOT_PRINTED)
     parts = CELL.fullmatch(text)
     if parts is None:
-        raise ValueError(f"published.toml: {text!r} is no cell such as '88.64 ± 0.26 †' or '-'.")
+        raise ValueError(f"published: {text!r} is no cell such as '88.64 ± 0.26 †' or '-'.")
     # decimals, so that -0.21 becomes -21 with the digits the paper has, no more
     mean, deviation = (_scaled(part, fraction) if part else None for part in parts.group("mean", "deviation"))
-    shown = f"{mean:f}" if deviation is None else f"{mean:f} ± {deviation:f}"
+    sign = "+" if text.startswith("+") else ""
+    shown = f"{sign}{mean:f}" if deviation is None else f"{sign}{mean:f} ± {deviation:f}"
     spread = None if deviation is None else float(deviation)
     return Printed(None if mean is None else float(mean), spread, shown, parts["mark"] or "", slips)
 
@@ -133,5 +177,5 @@ def _scaled(text: str, fraction: bool) -> Decimal:
     return Decimal(text).scaleb(2) if fraction else Decimal(text)
 
 
-def _content() -> dict[str, Any]:
-    return tomllib.loads((resources.files("forgetfree.lab.report") / "published.toml").read_text(encoding="utf-8"))
+def _content(file: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("forgetfree.lab.report") / file).read_text(encoding="utf-8"))

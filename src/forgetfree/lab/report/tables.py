@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from forgetfree.errors import InputError
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import Seen, dense_weights, views
+from forgetfree.lab.report.columns import Seen, to_learn, views
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Row:
     different: int
     seconds: float
     notes: str
+    sessions: int | None
+    """Few-shot sessions; None where tasks are told by name."""
 
 
 HEADINGS = {
@@ -61,15 +63,21 @@ HEADINGS = {
 
 
 CAPTION = (
-    "In percent. ACC: mean accuracy of all tasks at the end. CAP: weights and masks by the paper's formula, where one "
-    "dense network is 100. file: bytes of the archive really written, where one dense float32 network is 100; no "
-    "heads: the same without the bytes of the heads. used: part of the shared weights that some task uses. BWT: mean "
-    "change of earlier tasks. changed: earlier answers that are no longer bit-identical."
+    "In percent. ACC: {acc}. CAP: weights and masks by the paper's formula, where one dense network is 100. file: "
+    "bytes of the archive really written, where one dense float32 network is 100; no heads: the same without the bytes "
+    "of the heads. used: part of the shared weights that some task uses."
 )
+ACC = {
+    False: "mean accuracy of all tasks at the end",
+    True: "accuracy on the test images of all classes after the last session",
+}
+"""What ACC is without and with few-shot sessions."""
 FURTHER = {
     "to_learn": "to learn: what is kept only to learn on, where one dense network is 100.",
+    "bwt": "BWT: mean change of earlier tasks.",
     "fwt": "FWT: accuracy on a task before it is learned, with an untrained head, less that of random networks; mean "
     "over the tasks after the first.",
+    "different": "changed: earlier answers that are no longer bit-identical.",
 }
 """Captions of columns that not every table has."""
 
@@ -87,8 +95,9 @@ def finished(folders: Sequence[RunFolder]) -> list[RunFolder]:
 
 
 def rows(folders: Sequence[RunFolder]) -> list[Row]:
-    """Finished runs, one row for those that differ in the seed alone."""
-    return [_row(key, members) for key, members in by_setting(folders).items()]
+    """Finished runs, one row for those that differ in the seed alone; few-shot sessions come last."""
+    found = [_row(key, members) for key, members in by_setting(folders).items()]
+    return sorted(found, key=lambda row: row.sessions is not None)
 
 
 def by_setting(folders: Sequence[RunFolder]) -> dict[tuple[str, str, str, str], list[Seen]]:
@@ -137,7 +146,7 @@ def _shown(title: str, table: Sequence[Row], width: int) -> Table:
         box=SIMPLE,
         padding=0,
         show_edge=False,
-        caption=" ".join([CAPTION, *further]),
+        caption=" ".join([CAPTION.format(acc=ACC[table[0].sessions is not None]), *further]),
         caption_justify="left",
     )
     for key in used:
@@ -179,7 +188,8 @@ def as_json(table: Sequence[Row]) -> str:
 def _row(key: tuple[str, str, str, str], runs: Sequence[Seen]) -> Row:
     records = [run.record for run in runs]
     accs = [record.acc for record in records]
-    bwts = [record.bwt for record in records if record.bwt is not None]
+    sessions = [len(record.tasks) for record in records if record.sessions]
+    bwts = [record.bwt for record in records if record.bwt is not None and not record.sessions]
     notes = {f"{name}: {value}" for record in records for name, value in record.notes.items()}
     return Row(
         *key,
@@ -190,20 +200,15 @@ def _row(key: tuple[str, str, str, str], runs: Sequence[Seen]) -> Row:
         cap_written=_mean([record.footprints[-1].get("written") for record in records]),
         cap_written_without_heads=_mean([record.footprints[-1].get("written_without_heads") for record in records]),
         density=statistics.mean(record.footprints[-1]["density"] for record in records),
-        to_learn=_mean([_to_learn(record.footprints[-1]) for record in records]),
+        to_learn=_mean([to_learn(run) for run in runs]),
         bwt=statistics.mean(bwts) if bwts else None,
         fwt=_mean([record.fwt for record in records]),
         compared=sum(record.compared for record in records),
         different=sum(record.different for record in records),
         seconds=statistics.mean(sum(map(sum, record.seconds.values())) for record in records),
         notes="; ".join(sorted(notes)),
+        sessions=max(sessions) if sessions else None,
     )
-
-
-def _to_learn(cost: Mapping[str, float]) -> float | None:
-    """Values kept only to learn on (Fisher information, bases, scores), in units of one dense network."""
-    values = cost.get("training")
-    return None if values is None else values / dense_weights(cost)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -1,0 +1,148 @@
+"""What makes SoftNet's session update help: a search that looks at no test image.
+
+    FORGETFREE_DATA=… python -m bench.updates --seed 1
+
+The base classes of few-shot Omniglot are split once more: three quarters are a base session, the others come in
+sessions of five classes with five drawings each, and are tested on their remaining drawings; base classes are tested on
+the drawings held out of them. All of these belong to the training part of the stream. One base network is learned;
+every row of the table starts from it and changes how sessions are trained. The first row trains nothing.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from bench.tables import WIDTH, Cell, Table
+from forgetfree import Recipe, Task, load, save
+from forgetfree.lab.experiment import build, plan
+
+EXPERIMENT, WAYS, SHOTS = "fscil/omniglot", 5, 5
+PAPER = Recipe(epochs=6, batch_size=512, optimizer="sgd", lr=0.02)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One way to train sessions: what it says, the recipe, and attributes of the learner."""
+
+    words: str
+    recipe: Recipe = PAPER
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def changes() -> list[Change]:
+    def change(words: str, lr: float = 0.02, epochs: int = 6, **settings: Any) -> Change:
+        return Change(words, replace(PAPER, lr=lr, epochs=epochs), settings)
+
+    return [
+        change("nothing trained", frozen=True),
+        change("paper: lr 0.02, temperature 1, last layer"),
+        *(change(f"lr {lr:g}", lr=lr) for lr in (0.1, 0.5, 2.0)),
+        *(change(f"temperature {t:g}", temperature=t) for t in (0.3, 0.1, 0.05)),
+        *(change(f"temperature 0.1, lr {lr:g}", lr=lr, temperature=0.1) for lr in (0.005, 0.1)),
+        change("all layers", block="*"),
+        change("all layers, temperature 0.1", block="*", temperature=0.1),
+        *(change(f"temperature 0.1, pull {p:g}", temperature=0.1, pull=p) for p in (0.01, 0.1, 1.0)),
+        change("temperature 0.1, means follow", temperature=0.1, follow=True),
+        change("temperature 0.1, lr 0.1, means follow", lr=0.1, temperature=0.1, follow=True),
+        change("temperature 0.1, pull 0.1, means follow", temperature=0.1, pull=0.1, follow=True),
+        change("temperature 0.1, five exemplars", temperature=0.1, exemplars=5),
+        change("temperature 0.1, five exemplars, means follow", temperature=0.1, exemplars=5, follow=True),
+    ]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Sessions made of training images only, and the tests of each."""
+
+    tasks: list[Task]
+    tests: list[tuple[Tensor, Tensor]]
+
+
+def stream(base: Task, seed: int) -> Stream:
+    """A stream out of one base session."""
+    inputs, labels = base.train  # type: ignore[misc]
+    held, held_labels = base.valid  # type: ignore[misc]
+    order = torch.randperm(len(base.classes), generator=torch.Generator().manual_seed(seed)).tolist()
+    first = len(order) * 3 // 4
+    groups = [order[:first], *(order[at : at + WAYS] for at in range(first, len(order) - WAYS + 1, WAYS))]
+    tasks, tests = [], []
+    for t, group in enumerate(groups):
+        images = [inputs[labels == label] for label in group]
+        rest = [held[held_labels == label] for label in group]
+        names = tuple(base.classes[label] for label in group)
+        if t:
+            learned = [each[:SHOTS] for each in images]
+            rest = [torch.cat([each[SHOTS:], more]) for each, more in zip(images, rest, strict=True)]
+            valid = None
+        else:
+            learned = [each[:-1] for each in images]
+            rest = [torch.cat([each[-1:], more]) for each, more in zip(images, rest, strict=True)]
+            valid = _pair([each[-1:] for each in images])
+        tasks.append(Task(f"part {t + 1}", names, _pair(learned), valid))
+        tests.append(_pair(rest))
+    return Stream(tasks, tests)
+
+
+def _pair(images: list[Tensor]) -> tuple[Tensor, Tensor]:
+    sizes = torch.tensor([len(each) for each in images])
+    return torch.cat(images), torch.arange(len(images)).repeat_interleave(sizes)
+
+
+def measure(learner: Any, data: Stream) -> tuple[float, float, float]:
+    """Overall, base and novel accuracy after the last session."""
+    right, count, start = [], [], 0
+    for task, (inputs, labels) in zip(data.tasks, data.tests, strict=True):
+        given = torch.cat([learner.predict(part) for part in inputs.split(256)]).argmax(1)
+        right.append(int((given == labels + start).sum()))
+        count.append(len(labels))
+        start += len(task.classes)
+    return sum(right) / sum(count), right[0] / count[0], sum(right[1:]) / sum(count[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.updates", description="How sessions are best trained.")
+    parser.add_argument("--seed", type=int, default=1, help="of the stream (default: 1)")
+    parser.add_argument("--capacity", type=float, default=0.8, help="of SoftNet (default: 0.8)")
+    parser.add_argument("--epochs", type=int, default=20, help="of the base session (default: 20)")
+    words = parser.parse_args()
+    torch.set_num_threads(1)
+    milestones = [words.epochs * 3 // 5, words.epochs * 17 // 20]
+    overrides = {"capacity": words.capacity, "recipe.epochs": words.epochs, "recipe.milestones": milestones}
+    (run,) = plan(EXPERIMENT, methods=["softnet"], seeds=[words.seed], overrides=overrides)
+    benchmark, learner, backbone = build(run)
+    data = stream(benchmark.tasks[0], words.seed)
+    console = Console(width=WIDTH)
+    learner.learn(data.tasks[0])
+    rows: list[dict[str, Cell]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "base.ticket"
+        save(learner, path, codec="ans")
+        for each in track(changes(), "sessions", console=console, transient=True):
+            settings = dict(each.settings)
+            again = load(path, backbone)
+            again.session, again.soft = each.recipe, not settings.pop("frozen", False)
+            if "exemplars" in settings:
+                again.exemplars = type(again.exemplars)(settings.pop("exemplars"))
+            for name, value in settings.items():
+                setattr(again, name, value)
+            for task in data.tasks[1:]:
+                again.learn(task)
+            overall, base, novel = measure(again, data)
+            numbers = {"overall": overall, "base": base, "novel": novel}
+            rows.append({"sessions": each.words, **{name: f"{100 * value:.2f}" for name, value in numbers.items()}})
+    sizes = [len(labels) for _, labels in data.tests]
+    drawings = f"{sizes[0]} base and {sum(sizes[1:])} novel drawings, none of them of a test"
+    note = f"In percent after {len(sizes)} sessions; {drawings}."
+    Table(f"SoftNet, c = {words.capacity:g}, seed {words.seed}", rows, note).show(console)
+
+
+if __name__ == "__main__":
+    main()

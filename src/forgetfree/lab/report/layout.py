@@ -1,0 +1,91 @@
+"""Layout: a table before it is set. Rows of the paper and rows of ours, each labelled, in blocks of columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from forgetfree.lab.report.published import PublishedRow
+
+PUBLISHED = "published"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number: percent or hours, with the deviation over seeds or runs; None where there is none."""
+
+    mean: float | None
+    deviation: float | None
+    text: str
+    mark: str = ""
+    slips: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row: a method from one source. What was not run is not in `cells`."""
+
+    method: str
+    source: str
+    seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By block; none for what is published."""
+    cells: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict)
+    """Block → column → cell."""
+    mark: str = ""
+    slips: tuple[int, ...] = ()
+    """Mark and slips of the whole row."""
+
+    def cell(self, block: str, column: str) -> Cell | None:
+        return self.cells.get(block, {}).get(column)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table with all that stands around it."""
+
+    name: str
+    """The number of a table of the paper, or what it is of."""
+    file: str
+    """What its files are called, without an ending."""
+    title: str
+    blocks: Mapping[str, str]
+    """Block → title; a block is a benchmark, or a benchmark and its split."""
+    headings: Mapping[str, str]
+    """Column → heading."""
+    lines: Sequence[Line]
+    caption: str
+    notes: Sequence[str]
+    """How our rows were measured, a line for each group of runs."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    slips: Sequence[str] = ()
+    side_by_side: bool = True
+    """Whether blocks stand side by side where there is room; else each is a table of its own."""
+
+    @property
+    def sheets(self) -> list[list[str]]:
+        """The blocks of each table that it is set in on paper."""
+        return [list(self.blocks)] if self.side_by_side else [[block] for block in self.blocks]
+
+    def columns(self, block: str) -> list[str]:
+        """The columns of a block; those that are empty in it are left out."""
+        return [column for column in self.headings if any(line.cell(block, column) for line in self.lines)]
+
+    def lines_of(self, blocks: Sequence[str]) -> list[Line]:
+        """The rows that say something about one of these blocks."""
+        return [line for line in self.lines if any(block in line.cells for block in blocks)]
+
+
+def label(method: str, capacity: float | None, titles: Mapping[str, str]) -> str:
+    """A method as its row is named."""
+    title = titles.get(method, method)
+    return title if capacity is None else f"{title}, c = {100 * capacity:g} %"
+
+
+def printed(row: PublishedRow, titles: Mapping[str, str]) -> Line:
+    """A row as the paper prints it."""
+    cells = {
+        benchmark: {
+            column: Cell(cell.mean, cell.deviation, cell.text, cell.mark, cell.slips) for column, cell in block.items()
+        }
+        for benchmark, block in row.cells.items()
+    }
+    name = row.label or label(row.method, row.capacity, titles)
+    return Line(name, PUBLISHED, cells=cells, mark=row.mark, slips=row.slips)

@@ -1,0 +1,83 @@
+"""NCM: a dense network learns the first session and never moves again; later classes are their means, the nearest wins.
+
+The plainest few-shot learner, and a strong one: what moves no feature forgets none.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from forgetfree import incremental, learners
+from forgetfree.contracts import Stored, Task
+from forgetfree.heads import HeadFactory, nearest_mean
+from forgetfree.lessons import Lessons
+from forgetfree.network import Masked, SharedNetwork
+from forgetfree.training import Recipe, Session
+
+
+class NCM:
+    """Features of the first session, and the mean of every class met."""
+
+    scenario: Literal["fscil"] = "fscil"
+    forget_free = False
+    base = "dense"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        recipe: Recipe | None = None,
+        session: Recipe | None = None,
+        heads: HeadFactory = nearest_mean,
+        masked: Masked = None,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        cache_bytes: int = 1 << 30,
+    ):
+        self.session = session or Recipe()  # nothing is trained in a session
+        self.network = SharedNetwork(backbone, masked=masked, device=device)
+        self.lessons = Lessons(
+            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
+        )
+
+    learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
+    verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
+    to, memory, _place, _answer = learners.to, incremental.memory, learners.place, incremental.answer
+
+    @contextmanager
+    def learning(self, task: Task) -> Iterator[Session]:
+        """Learn a session in your own loop; after the first there is nothing to train, only `session.keep()`."""
+        with self.lessons.turn(task):
+            joined = self.lessons.joined(task)
+            with (self._session if self.tasks else self._base)(joined) as session:
+                yield session
+
+    @contextmanager
+    def _base(self, task: Task) -> Iterator[Session]:
+        def answering(_: Session) -> nn.Module:
+            means = incremental.class_means(self, task, task.train, range(len(task.classes)))
+            return incremental.nearest(self, means.shape[1], task, means)
+
+        with incremental.dense_base(self, task, answering) as session:
+            yield session
+
+    @contextmanager
+    def _session(self, task: Task) -> Iterator[Session]:
+        means = incremental.grown_means(self, task)
+        lent = self.network.lend_again(incremental.ticket_of(self), movable={})
+        head = incremental.nearest(self, means.shape[1], task, means)
+        with incremental.later_session(self, task, lent, lambda _: head, head=lambda *_: head) as session:
+            yield session
+
+    def stored(self, *, resumable: bool = False) -> Stored:
+        return incremental.stored(self, resumable=resumable, arguments={})
+
+    @classmethod
+    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "NCM":
+        """A learner made again from what was stored."""
+        learner = cls(backbone, **incremental.arguments_of(stored, others))
+        incremental.restore(learner, stored)
+        return learner
