@@ -75,6 +75,8 @@ class Inspection:
     backbone: str
     version: str
     """Of forgetfree, when it was written."""
+    learning: str
+    """How learning goes on from it, in words."""
     resumable: bool
     rounded: Mapping[str, Any] | None
     """Type of the stored weights, and by how much each task's answers differ from those before rounding."""
@@ -493,6 +495,7 @@ def _inspected(path: Path, archive: _Archive) -> Inspection:
             "head": sum(value.numel() for value in heads.get(task["name"], {}).values()),
         })  # fmt: skip
     origin = manifest["backbone"]
+    soft = "free" in archive.sections and not manifest["resumable"]  # weights outside of the masks are needed to answer
     shared = {name: prod(shape) for name, (_, shape) in manifest["shared"].items()}
     return Inspection(
         path,
@@ -501,12 +504,24 @@ def _inspected(path: Path, archive: _Archive) -> Inspection:
         manifest["arguments"],
         f"{origin['name']} {origin['arguments']}" if origin else f"{manifest['module']} (to be passed in)",
         manifest["version"],
+        _learning(manifest),
         manifest["resumable"],
         manifest["rounded"],
         {name: len(content) for name, content in sorted(archive.sections.items())},
-        {name: (int(masks[name].any(0).sum()) if name in masks else size, size) for name, size in shared.items()},
+        {
+            name: (int(masks[name].any(0).sum()) if name in masks and not soft else size, size)
+            for name, size in shared.items()
+        },
         tuple(tasks),
     )
+
+
+def _learning(manifest: Mapping[str, Any]) -> str:
+    if manifest["resumable"]:
+        return "goes on to the same bits"
+    if METHODS[manifest["method"]].scenario == "fscil":
+        return "goes on with what the method kept"
+    return "goes on with free weights and scores drawn anew"
 
 
 def _magnitudes(values: Tensor) -> Tensor:

@@ -95,10 +95,10 @@ def export(learner: Learner, task: str, path: Path | str, *, inputs: Inputs | No
     learned = learner.tasks[task]
     with torch.no_grad(), torch.autocast("cpu", enabled=False):  # whatever the caller does
         if inputs is not None:
-            learner.predict(inputs, task)  # knows best what is wrong with them
+            _ask(learner, inputs, task)  # knows best what is wrong with them
         example = _admitted(inputs if inputs is not None else _drawn(learned), module)
         _refuse_empty(example)
-        right = {count: learner.predict(_take(example, count), task).cpu() for count in COMPARED_ROWS}
+        right = {count: _ask(learner, _take(example, count), task).cpu() for count in COMPARED_ROWS}
         _refuse_infinite(right.values(), task)
         example = _in_order(example, learned.inputs)
         with _silence():
@@ -116,11 +116,16 @@ def export(learner: Learner, task: str, path: Path | str, *, inputs: Inputs | No
     return Exported(path, path.suffix[1:], len(content), difference, COMPARED_ROWS)
 
 
+def _ask(learner: Learner, inputs: Inputs, task: str) -> Tensor:
+    """The answer of a task; few-shot sessions are not asked by name."""
+    return learner.predict(inputs, task) if learner.scenario == "til" else learner.predict(inputs)
+
+
 def _refuse_unknown(learner: Learner, task: str) -> None:
     if not isinstance(task, str):
         raise TaskError(f"one task leaves the house at a time, by its name; got {task!r}.")
     if task not in learner.tasks:
-        learner.predict(torch.empty(0), task)  # knows best what to say
+        _ask(learner, torch.empty(0), task)  # knows best what to say
         raise TaskError(f"no task {task!r} is learned; learned tasks are {list(learner.tasks)}.")
 
 

@@ -35,8 +35,8 @@ def closeness(features: Tensor, means: Tensor, metric: Metric) -> Tensor:
     """How close each row of features is to each mean, [rows, means]: minus the squared distance, or the cosine."""
     if metric == "cosine":
         return F.normalize(features, dim=1) @ F.normalize(means, dim=1).T
-    # not a product of matrices: its last bits would depend on how many means there are
-    return -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+    # not by a product of matrices: its last bits would depend on how many means there are
+    return -(features.unsqueeze(1) - means).square().sum(2)
 
 
 class Prototypes(nn.Module):

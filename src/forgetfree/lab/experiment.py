@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import forgetfree
-from forgetfree.batches import count_samples, repeated
+from forgetfree.batches import batches, count_samples, repeated
 from forgetfree.chance import borrowed, derive, reseed
 from forgetfree.contracts import Learner
 from forgetfree.errors import InputError
@@ -223,11 +223,13 @@ def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner
 
 def estimate(plan: Plan, data_root: Path | None = None) -> dict[str, float]:
     """What a plan will cost: training steps, and seconds by timing a few of them (testing and start-up apart)."""
-    benchmark, _, _ = build(plan, data_root)
+    benchmark, learner, _ = build(plan, data_root)
     sizes = [count_samples(task.train) for task in benchmark.tasks]
     recipes = [Recipe(**plan.settings[section]) for section in RECIPES if section in plan.settings]
     followed = [*recipes, *recipes[-1:] * len(sizes)][: len(sizes)]
     each = [recipe.epochs * -(-size // recipe.batch_size) for recipe, size in zip(followed, sizes, strict=True)]
+    if len(recipes) > 1 and hasattr(learner, "finish"):  # few-shot sessions that are trained together at the end
+        each[1:] = [recipes[0].epochs * -(-sum(sizes) // recipes[0].batch_size)]
     counts = (10, 110) if _timed(plan, data_root, 10) < PATIENCE else (2, 12)
     few, more = (min(_timed(plan, data_root, count) for _ in range(2)) for count in counts)
     steps = sum(each)
@@ -240,11 +242,14 @@ def _timed(plan: Plan, data_root: Path | None, steps: int) -> float:
     benchmark, learner, _ = build(replace(plan, settings=short), data_root)
     samples = steps * int(short["recipe"].get("batch_size", Recipe.batch_size))
     first = benchmark.tasks[0]
-    train = repeated(first.train, samples)
+    (batch,) = batches(first, repeated(first.train, samples), samples)
+    some = first.classes[:samples]  # every class has a sample, however few there are
+    labels = torch.arange(samples) % len(some)
+    train = (batch.inputs, labels if first.classifies else batch.labels)
     before = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     started = time.monotonic()
-    learner.learn(replace(first, train=train, valid=None))
+    learner.learn(replace(first, classes=some, train=train, valid=None))
     if finish := getattr(learner, "finish", None):
         finish()
     torch.set_num_threads(before)

@@ -15,14 +15,14 @@ def as_plain(found: Inspection) -> dict[str, Any]:
 
 def as_tables(found: Inspection) -> list[Table | str]:
     """What an archive holds: itself, its tasks, its layers, its bytes."""
-    settings = ", ".join(f"{key}={value}" for key, value in found.arguments.items() if key != "recipe")
+    settings = ", ".join(f"{key}={value}" for key, value in found.arguments.items() if key not in ("recipe", "session"))
     used, total = (sum(counts) for counts in zip(*found.layers.values(), strict=True))
     lines = [
         f"[bold]{found.path}[/bold]",
         f"holds     {len(found.tasks)} tasks in {found.nbytes:,} bytes, written by forgetfree {found.version}",
         f"method    {found.method} ({settings})",
         f"backbone  {found.backbone}",
-        f"learning  goes on {'to the same bits' if found.resumable else 'with free weights and scores drawn anew'}",
+        f"learning  {found.learning}",
     ]
     if found.rounded:
         largest = max((value or 0.0 for value in found.rounded["difference"].values()), default=0.0)
