@@ -44,17 +44,20 @@ def changes() -> list[Change]:
     return [
         change("nothing trained", frozen=True),
         change("paper: lr 0.02, temperature 1, last layer"),
-        *(change(f"lr {lr:g}", lr=lr) for lr in (0.1, 0.5, 2.0)),
-        *(change(f"temperature {t:g}", temperature=t) for t in (0.3, 0.1, 0.05)),
-        *(change(f"temperature 0.1, lr {lr:g}", lr=lr, temperature=0.1) for lr in (0.005, 0.1)),
-        change("all layers", block="*"),
-        change("all layers, temperature 0.1", block="*", temperature=0.1),
-        *(change(f"temperature 0.1, pull {p:g}", temperature=0.1, pull=p) for p in (0.01, 0.1, 1.0)),
-        change("temperature 0.1, means follow", temperature=0.1, follow=True),
-        change("temperature 0.1, lr 0.1, means follow", lr=0.1, temperature=0.1, follow=True),
-        change("temperature 0.1, pull 0.1, means follow", temperature=0.1, pull=0.1, follow=True),
-        change("temperature 0.1, five exemplars", temperature=0.1, exemplars=5),
-        change("temperature 0.1, five exemplars, means follow", temperature=0.1, exemplars=5, follow=True),
+        *(change(f"lr {lr:g}", lr=lr) for lr in (0.1, 0.3, 0.5, 1.0, 2.0)),
+        *(change(f"lr {lr:g}, means follow", lr=lr, follow=True) for lr in (0.3, 0.5, 1.0, 2.0)),
+        *(change(f"lr 0.5, pull {p:g}", lr=0.5, pull=p) for p in (0.001, 0.01)),
+        change("lr 0.5, pull 0.001, means follow", lr=0.5, pull=0.001, follow=True),
+        change("lr 0.5, five exemplars, means follow", lr=0.5, exemplars=5, follow=True),
+        *(change(f"lr {lr:g}, all layers", lr=lr, block="*") for lr in (0.02, 0.1)),
+        change("lr 0.1, all layers, means follow", lr=0.1, block="*", follow=True),
+        change("temperature 0.1", temperature=0.1),
+        change("temperature 0.1, lr 0.1", lr=0.1, temperature=0.1),
+        *(
+            change(f"temperature 0.1, lr {lr:g}, means follow", lr=lr, temperature=0.1, follow=True)
+            for lr in (0.05, 0.1, 0.2)
+        ),
+        change("temperature 0.1, lr 0.1, pull 0.01, means follow", lr=0.1, temperature=0.1, pull=0.01, follow=True),
     ]
 
 

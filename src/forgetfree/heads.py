@@ -129,8 +129,9 @@ class TaskHeads:
         self.kept = {**self.kept, name: freeze(clone(head))}
         self.widths = {**self.widths, name: width}
 
-    def clear(self) -> None:
-        self.kept, self.widths = {}, {}
+    def keep_only(self, name: str) -> None:
+        """Drop all other heads."""
+        self.kept, self.widths = {name: self.kept[name]}, {name: self.widths[name]}
 
     def remove(self, name: str) -> None:
         self.kept = {other: head for other, head in self.kept.items() if other != name}

@@ -175,12 +175,12 @@ class Lessons:
         def keep_all(selection: str, fitted: Fitted | None) -> None:
             with self.still(), torch.no_grad(), all_or_nothing(self, self.heads, *holders):
                 answering = keep()
-                if self.growing:
-                    self.heads.clear()
-                    self.forget_answers()
                 self.heads.keep(task.name, answering or learned, width)
                 self.optimizer = fitted.optimizer if fitted else {}
                 self.note(task, seen, selection, fitted)
+                if self.growing:  # one head answers for all classes
+                    self.heads.keep_only(task.name)
+                    self.forget_answers()
                 self.certify(task.name, ranges_of(sampled(task, self.recipe.loader)))
 
         session = Session(

@@ -12,7 +12,7 @@ from forgetfree.archive import load, save
 from forgetfree.batches import Batch
 from forgetfree.errors import InputError
 from forgetfree.methods import F2M, NCM
-from forgetfree.methods.f2m import Boxed, at_level, flat_loss, last_layers, means_moved, noise_like, shifted
+from forgetfree.methods.f2m import Boxed, at_level, flat_loss, last_layers, means_moved, noise_like
 from forgetfree.network import SharedNetwork
 from forgetfree.testing import small_tasks
 
@@ -144,9 +144,9 @@ def test_noise_has_five_levels_and_is_added_to_what_learns():
     network = SharedNetwork(nn.Linear(3, 2, bias=False))
     lent, masks, inputs = network.lend(), incremental.everything(network), torch.randn(4, 3)
     noise = {"weight": torch.full((2, 3), 0.5)}
-    assert torch.allclose(shifted(lent, noise)(inputs, masks), inputs @ (network.weights["weight"] + 0.5).T)
+    assert torch.allclose(lent.shifted(noise)(inputs, masks), inputs @ (network.weights["weight"] + 0.5).T)
     assert torch.allclose(lent(inputs, masks), inputs @ network.weights["weight"].T)
-    shifted(lent, noise)(inputs, masks).sum().backward()
+    lent.shifted(noise)(inputs, masks).sum().backward()
     (parameter,) = dict(lent.named_parameters()).values()
     assert torch.allclose(parameter.grad, inputs.sum(0).expand(2, 3))
 
