@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 from forgetfree.lab.records import find_runs
-from forgetfree.lab.report import transfers
+from forgetfree.lab.report import transfers, typesetting
+from forgetfree.lab.report.contents import laid_out
 from forgetfree.lab.report.tables import as_markdown, rows
 from forgetfree.methods import METHODS
 
@@ -29,9 +30,17 @@ def test_every_table_of_transfer_is_what_the_report_prints_for_its_folder():
         assert table == transfers.as_markdown(transfers.transfers(find_runs([ROOT / folder]))), folder
 
 
+def test_every_table_of_sessions_is_what_the_report_prints_for_its_folder():
+    pattern = r"<!-- forgetfree report (\S+) --table (?!transfer)(\w+)(?: --split (\w+))? -->\n\n((?:\|.*\n)+)"
+    for folder, name, split, table in re.findall(pattern, PAGE.read_text()):
+        printed = typesetting.as_markdown(laid_out(name, split or None, find_runs([ROOT / folder])))
+        lines = [line for line in printed.splitlines(keepends=True) if line.startswith("|")]
+        assert table == "".join(lines), f"{folder}: the page is not what the report prints as table {name}"
+
+
 def test_every_stored_run_is_in_a_table_of_the_page():
     stored = {folder.path.parent for folder in find_runs([ROOT / "results"])}
-    shown = {ROOT / folder for folder in re.findall(r"<!-- forgetfree report (\S+) -->", PAGE.read_text())}
+    shown = {ROOT / folder for folder in re.findall(r"<!-- forgetfree report (\S+) .*-->", PAGE.read_text())}
     assert stored == shown
 
 

@@ -104,15 +104,17 @@ def test_methods_that_start_alike_read_one_base_network(tmp_path):
 def test_runs_at_the_same_time_do_not_learn_the_base_twice(tmp_path):
     path, learned = tmp_path / "base.safetensors", []
 
-    def one() -> None:
-        made = learner()
+    def one(made: Any) -> None:
         run(made, fscil_digits(tasks=2), dense=DENSE, base=path, progress=lambda step: learned.append(step.epoch))
+        finished.append(made)
 
-    threads = [threading.Thread(target=one) for _ in range(2)]
+    finished: list[Any] = []
+    threads = [threading.Thread(target=one, args=(learner(),)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert len(finished) == 2
     assert len(learned) == RECIPE.epochs
 
 
