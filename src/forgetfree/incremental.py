@@ -53,6 +53,25 @@ def learn(
         self.lessons.fit(session, checkpoint=checkpoint, progress=progress, recipe=recipe)
 
 
+class InTwoKinds(Growing, Protocol):
+    """One that says how its first session goes, and how a later one does."""
+
+    def _base(self, task: Task) -> AbstractContextManager[Session]: ...
+    def _session(self, task: Task) -> AbstractContextManager[Session]: ...
+
+
+@contextmanager
+def learning(self: InTwoKinds, task: Task) -> Iterator[Session]:
+    """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
+    exemplars: Exemplars | None = getattr(self, "exemplars", None)
+    if exemplars is not None and exemplars.count:
+        check_keepable(task)
+    with self.lessons.turn(task):
+        joined = self.lessons.joined(task)
+        with (self._session if self.lessons.learned else self._base)(joined) as session:
+            yield session
+
+
 def predict(self: Growing, inputs: Inputs, task: None = None) -> Tensor:
     """A score for every class met, in the order of `classes`; in eval mode, without gradient."""
     if task is not None:
@@ -115,6 +134,18 @@ def dense_base(
     with self.lessons.session(
         task, {"network": lent}, features, keep, holders=(self, self.network), head=head, settings={"base": "dense"}
     ) as session:
+        yield session
+
+
+@contextmanager
+def base_by_means(self: Growing, task: Task) -> Iterator[Session]:
+    """That first session, answered by the nearest class mean."""
+
+    def answering(_: Session) -> nn.Module:
+        means = class_means(self, task, task.train, range(len(task.classes)))
+        return nearest(self, means.shape[1], task, means)
+
+    with dense_base(self, task, answering) as session:
         yield session
 
 

@@ -90,22 +90,12 @@ class F2M:
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    _place, _answer = learners.place, incremental.answer
+    learning, _place, _answer = incremental.learning, learners.place, incremental.answer
 
     @property
     def base(self) -> str:
         """What its first session depends on, beside data, network and recipe: runs with the same share it."""
         return f"f2m-{self.variant}-{self.layers}-{self.bound:g}-{self.draws}-{self.spread:g}-{self.fix:g}"
-
-    @contextmanager
-    def learning(self, task: Task) -> Iterator[Session]:
-        """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
-        if self.exemplars.count:
-            incremental.check_keepable(task)
-        with self.lessons.turn(task):
-            joined = self.lessons.joined(task)
-            with (self._session if self.tasks else self._base)(joined) as session:
-                yield session
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:

@@ -46,23 +46,7 @@ class NCM:
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
     to, memory, _place, _answer = learners.to, incremental.memory, learners.place, incremental.answer
-
-    @contextmanager
-    def learning(self, task: Task) -> Iterator[Session]:
-        """Learn a session in your own loop; after the first there is nothing to train, only `session.keep()`."""
-        with self.lessons.turn(task):
-            joined = self.lessons.joined(task)
-            with (self._session if self.tasks else self._base)(joined) as session:
-                yield session
-
-    @contextmanager
-    def _base(self, task: Task) -> Iterator[Session]:
-        def answering(_: Session) -> nn.Module:
-            means = incremental.class_means(self, task, task.train, range(len(task.classes)))
-            return incremental.nearest(self, means.shape[1], task, means)
-
-        with incremental.dense_base(self, task, answering) as session:
-            yield session
+    learning, _base = incremental.learning, incremental.base_by_means
 
     @contextmanager
     def _session(self, task: Task) -> Iterator[Session]:

@@ -90,17 +90,7 @@ class SoftNet:
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    _place = learners.place
-
-    @contextmanager
-    def learning(self, task: Task) -> Iterator[Session]:
-        """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
-        if self.exemplars.count:
-            incremental.check_keepable(task)
-        with self.lessons.turn(task):
-            joined = self.lessons.joined(task)
-            with (self._session if self.tasks else self._base)(joined) as session:
-                yield session
+    learning, _place = incremental.learning, learners.place
 
     @property
     def base(self) -> str:
