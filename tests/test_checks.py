@@ -7,7 +7,7 @@ from torch import nn
 
 import forgetfree as ff
 from forgetfree.batches import batches
-from forgetfree.checks import check_number, check_switch
+from forgetfree.checks import check_number, check_one_of, check_switch, check_whole
 from forgetfree.testing import small_tasks
 
 WRONG = [
@@ -62,3 +62,13 @@ def test_the_loss_of_hat_can_be_asked_in_eval_mode_before_any_step():
         session.loss(batch)
         session.eval()
         assert session.loss(batch).detach() == settled
+
+
+def test_whole_numbers_and_choices_are_taken_or_refused_by_name() -> None:
+    assert check_whole("n", 3, 1) == 3
+    for wrong in (0, -1, 1.0, True, "3", None):
+        with pytest.raises(ff.InputError, match="n is a whole number of at least 1; got"):
+            check_whole("n", wrong, 1)  # type: ignore[arg-type]
+    assert check_one_of("colour", "red", "red", "blue") == "red"
+    with pytest.raises(ff.InputError, match="colour is 'red' or 'blue'; got 'green'"):
+        check_one_of("colour", "green", "red", "blue")

@@ -19,3 +19,17 @@ def check_switch(what: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{what} is True or False; got {value!r}.")
     return value
+
+
+def check_whole(what: str, value: int, least: int = 0) -> int:
+    """`value` itself, if it is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{what} is a whole number of at least {least}; got {value!r}.")
+    return value
+
+
+def check_one_of(what: str, value: str, *choices: str) -> str:
+    """`value` itself, if it is one of the choices."""
+    if value not in choices:
+        raise InputError(f"{what} is {' or '.join(map(repr, choices))}; got {value!r}.")
+    return value

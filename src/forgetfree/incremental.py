@@ -16,6 +16,7 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, TensorData
 
 from forgetfree import learners
 from forgetfree.batches import Batch, batches
+from forgetfree.checks import check_whole
 from forgetfree.contracts import Data, Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError, LearningError, TaskError
 from forgetfree.heads import HeadFactory, Metric, Prototypes, closeness, linear_head
@@ -34,7 +35,7 @@ class Growing(Protocol):
     session: Recipe
     """How later sessions are trained."""
 
-    def _answer(self, name: str) -> nn.Module: ...
+    def _answer(self, name: str = "") -> nn.Module: ...
 
 
 class Learning(Growing, Protocol):
@@ -94,7 +95,7 @@ def classes(self: Growing) -> tuple[int | str, ...]:
     return self.lessons.met
 
 
-def answer(self: Growing, _: str) -> nn.Module:
+def answer(self: Growing, _: str = "") -> nn.Module:
     """What the head sees: the network as the first session's ticket has it."""
     return self.network.answer(ticket_of(self))
 
@@ -141,9 +142,10 @@ def dense_base(
 def base_by_means(self: Growing, task: Task) -> Iterator[Session]:
     """That first session, answered by the nearest class mean."""
 
+    metric_of(self, task)
+
     def answering(_: Session) -> nn.Module:
-        means = class_means(self, task, task.train, range(len(task.classes)))
-        return nearest(self, means.shape[1], task, means)
+        return nearest(self, task, class_means(self, task, task.train, range(len(task.classes))))
 
     with dense_base(self, task, answering) as session:
         yield session
@@ -179,30 +181,41 @@ def later_session(
 
 def means_of(self: Growing) -> Tensor:
     """The class means that the learner answers with now, [classes met, features]."""
-    head = self.lessons.heads.kept[list(self.lessons.learned)[-1]]
+    head = head_of(self)
     assert isinstance(head, Prototypes)
     return head.means
 
 
-def nearest(self: Growing, width: int, task: Task, means: Tensor) -> Prototypes:
-    """The head that answers by these class means, of the kind the learner was built with."""
-    head = (self.lessons.heads.factory or linear_head)(width, task)
+def head_of(self: Growing) -> nn.Module:
+    """The one head that answers now."""
+    (head,) = self.lessons.heads.kept.values()
+    return head
+
+
+def metric_of(self: Growing, task: Task) -> Metric:
+    """How near is measured, by the heads the learner was built with; heads of another kind are refused."""
+    head = (self.lessons.heads.factory or linear_head)(1, task)
     if not isinstance(head, Prototypes):
         raise InputError(
             f"this method answers by the nearest class mean: heads are 'euclidean' or 'cosine', not a "
             f"{type(head).__name__}."
         )
+    return head.metric
+
+
+def nearest(self: Growing, task: Task, means: Tensor) -> Prototypes:
+    """The head that answers by these class means."""
     if not bool(means.isfinite().all()):
         raise LearningError(
             f"task {task.name!r}: a class mean is not finite. The learner is as it was before. Check the inputs for "
             "NaN, or lower the learning rate."
         )
-    return Prototypes(means, head.metric)
+    return Prototypes(means, metric_of(self, task))
 
 
 def class_means(self: Growing, task: Task, data: Data, classes: Sequence[int]) -> Tensor:
     """The mean features of these classes (as `task` labels them), by the network as it is kept now; no augmentation."""
-    return means_by_class(*features_of(self, self._answer(""), task, data), classes)
+    return means_by_class(*features_of(self, self._answer(), task, data), classes)
 
 
 def means_by_class(features: Tensor, labels: Tensor, classes: Sequence[int]) -> Tensor:
@@ -328,9 +341,7 @@ class Exemplars:
     """Images of earlier classes that are kept to train on again: at most `count` of a class, in order of preference."""
 
     def __init__(self, count: int, kept: Mapping[int, Tensor] | None = None):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InputError(f"exemplars is how many images of a class are kept, a whole number; got {count!r}.")
-        self.count = count
+        self.count = check_whole("exemplars, how many images of a class are kept,", count)
         self.kept: dict[int, Tensor] = dict(kept or {})
 
     def __bool__(self) -> bool:
@@ -399,12 +410,14 @@ def check_keepable(task: Task) -> None:
         )
 
 
-def memory(
-    self: Growing, training: Mapping[str, Tensor] | None = None, extras: Mapping[str, Tensor] | None = None
-) -> Memory:
-    """The network in its one ticket, the head that answers, and what is kept for `training` only."""
-    kept = self.network.memory(self.lessons.heads.tensors(), dict(training or {}))
-    return kept if not extras else Memory(**{**vars(kept), "extras": dict(extras)})
+def memory(self: Growing, training: Mapping[str, Tensor] | None = None) -> Memory:
+    """The network in its one ticket, the head that answers, and what is kept for `training` only, exemplars too."""
+    return self.network.memory(self.lessons.heads.tensors(), {**(training or {}), **_kept_images(self)})
+
+
+def _kept_images(self: Growing) -> dict[str, Tensor]:
+    exemplars: Exemplars | None = getattr(self, "exemplars", None)
+    return {} if exemplars is None else exemplars.tensors()
 
 
 def stored(
@@ -414,7 +427,7 @@ def stored(
     arguments: Mapping[str, Any],
     training: Mapping[str, Any] | None = None,
 ) -> Stored:
-    """All of the learner; `arguments` and `training` are the method's own."""
+    """All of the learner; `arguments` and `training` are the method's own, exemplars apart."""
     with self.lessons.still():
         common = {"start": dict(self.network.start), "fixed": dict(self.network.fixed)}
         return self.lessons.stored(  # type: ignore[no-any-return]
@@ -422,19 +435,17 @@ def stored(
             self.memory(),
             resumable=resumable,
             arguments={**arguments, "session": self.session.described()},
-            training={**common, **(training or {})},
+            training={**common, "exemplars": _kept_images(self), **(training or {})},
         )
 
 
-def restore(self: Growing, stored: Stored) -> None:
-    """Become what was stored; what the method keeps beside network and head it takes itself."""
-    memory, training = stored.memory, stored.training
-    self.network.restore(memory.shared, memory.tickets, training["start"], training["fixed"])
-    self.lessons.restore(stored)
-
-
-def arguments_of(stored: Stored, others: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a constructor, from what was stored and what the archive gives."""
-    session = Recipe.from_described(stored.arguments["session"])
-    names = set(stored.memory.shared)
-    return {**stored.arguments, "session": session, "masked": lambda name, *_: name in names, **others}
+def revived(kind: Any, /, backbone: nn.Module, stored: Stored, **others: Any) -> Any:
+    """A learner made again from what was stored; what its method keeps beside all this, it takes itself."""
+    session, names = Recipe.from_described(stored.arguments["session"]), set(stored.memory.shared)
+    arguments = {**stored.arguments, "session": session, "masked": lambda name, *_: name in names, **others}
+    learner, training = kind(backbone, **arguments), stored.training
+    learner.network.restore(stored.memory.shared, stored.memory.tickets, training["start"], training["fixed"])
+    learner.lessons.restore(stored)
+    if training["exemplars"]:
+        learner.exemplars = Exemplars.from_tensors(learner.exemplars.count, training["exemplars"])
+    return learner

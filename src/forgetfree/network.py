@@ -155,6 +155,11 @@ class SharedNetwork:
         kept = replace(self.kept, used=used)
         return LentNetwork(self._template, kept, own, self.fixed, standing=movable is not None)
 
+    def lend_from(self, weights: Mapping[str, Tensor]) -> "LentNetwork":
+        """A view with these weights in place of the kept ones: all of it may move, own tensors are as at the start."""
+        free = {name: torch.zeros_like(used) for name, used in self.used.items()}
+        return LentNetwork(self._template, Kept(weights, free, {}), self._start, self.fixed)
+
     def move(self, name: str, lent: "LentNetwork") -> None:
         """Take back what was lent again to task `name`: its ticket stays, weights and own tensors are the new ones."""
         own = {tensor: value for tensor, value in lent.own().items() if not _same(value, self._start[tensor])}

@@ -220,14 +220,13 @@ def _check_refusals(learner: Learner, tasks: list[Task]) -> None:
     refused: dict[str, Callable[[], object]] = {
         "a task name used twice": lambda: learner.learn(tasks[0]),
         "labels out of range": lambda: learner.learn(wrong),
+        "inputs that are not numbers": lambda: learner.learn(not_finite),
     }
     if learner.scenario == "til":
-        refused["a loss that is not a number"] = lambda: learner.learn(not_finite)
         refused["an unknown task"] = lambda: learner.predict(some, "never learned")
     else:
         again = replace(tasks[0], name="the same classes again")
         refused["a class that was met before"] = lambda: learner.learn(again)
-        refused["images that are not numbers"] = lambda: learner.learn(not_finite)
         refused["a question with a task name"] = lambda: learner.predict(some, tasks[0].name)
     for what, call in refused.items():
         try:

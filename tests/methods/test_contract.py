@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import forgetfree as ff
-from forgetfree.testing import check_learner
+from forgetfree.testing import check_learner, small_tasks
+from zoo import FSCIL
 
 SETTINGS = {
     "wsn": {"capacity": 0.3},
@@ -60,3 +61,14 @@ def test_a_learner_that_accepts_anything_is_caught():
 
     with pytest.raises(AssertionError, match="unknown task"):
         check_learner(lambda: Careless(backbone(), capacity=0.3, recipe=RECIPE))
+
+
+@pytest.mark.parametrize("method", FSCIL)
+def test_a_session_cannot_be_removed_and_the_error_says_so(method):
+    learner = ff.METHODS[method](backbone(), **({"recipe": RECIPE} | SETTINGS.get(method, {})))
+    first = small_tasks(1)[0]
+    learner.learn(first)
+    before = learner.predict(first.train[0])
+    with pytest.raises(ff.TaskError, match="session 'task 0' cannot be removed"):
+        learner.remove("task 0")
+    assert torch.equal(learner.predict(first.train[0]), before)

@@ -247,7 +247,7 @@ def test_what_cannot_be_is_refused_in_words():
         made.learn(replace(sessions()[0], name="again"))
     with pytest.raises(ff.TaskError, match="learn the first session"):
         learner().predict(inputs)
-    with pytest.raises(ff.InputError, match="every 'epoch' or 'forward' pass"):
+    with pytest.raises(ff.InputError, match=r"draw, .* is 'epoch' or 'forward'; got 'batch'"):
         learner(draw="batch")
     with pytest.raises(ff.InputError, match="temperature"):
         learner(temperature=0)

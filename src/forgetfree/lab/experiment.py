@@ -181,17 +181,13 @@ def perform(
         torch.set_num_threads(plan.threads)
         try:
             tell({"event": "start"})
-            given: dict[str, Any]
-            protocol, given = (
-                PROTOCOLS[METHODS[plan.method].scenario],
-                {"backbone": backbone, "base": None},
-            )  # as far as it takes them
-            if base := getattr(learner, "base", None):
-                given["base"] = out / "bases" / f"{base}-{_base_of(plan)}.safetensors"
-            record = protocol(
+            scenario = METHODS[plan.method].scenario
+            own: dict[str, Any] = {"backbone": backbone}
+            if scenario == "fscil":
+                own = {"base": out / "bases" / f"{typing.cast(Any, learner).base}-{_base_of(plan)}.safetensors"}
+            record = PROTOCOLS[scenario](
                 learner, benchmark, dense=dense, checkpoints=folder.checkpoints, archive=folder.archive, progress=watch,
-                say=tell, **{key: given[key] for key in given if key in inspect.signature(protocol).parameters},
-                **plan.settings["protocol"],
+                say=tell, **own, **plan.settings["protocol"],
             )  # fmt: skip
         finally:
             torch.set_num_threads(before)

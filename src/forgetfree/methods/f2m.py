@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number
+from forgetfree.checks import check_number, check_one_of, check_whole
 from forgetfree.contracts import Inputs, Memory, Stored, Task
-from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, linear_head, nearest_mean
 from forgetfree.incremental import Exemplars
 from forgetfree.lessons import Lessons
@@ -69,12 +68,10 @@ class F2M:
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
     ):
-        if variant not in ("paper", "released"):
-            raise InputError(f"variant is 'paper' or 'released'; got {variant!r}.")
-        self.variant = variant
-        self.layers = _whole("layers, how many convolutions are shaken,", layers)
+        self.variant = check_one_of("variant", variant, "paper", "released")
+        self.layers = check_whole("layers, how many convolutions are shaken,", layers, 1)
         self.bound = check_number("bound, the width of the box around a weight,", bound, 0)
-        self.draws = _whole("draws, how often a batch is shaken,", draws)
+        self.draws = check_whole("draws, how often a batch is shaken,", draws, 1)
         self.spread = check_number("spread, the weight of the losses' standard deviation,", spread, 0)
         self.fix = check_number("fix, the weight of class means that move,", fix, 0)
         self.exemplars = Exemplars(exemplars)
@@ -99,6 +96,7 @@ class F2M:
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
+        incremental.metric_of(self, task)
         lent, masks = self.network.lend(), incremental.everything(self.network)
 
         def features(inputs: Inputs) -> Any:
@@ -121,8 +119,9 @@ class F2M:
         def keep() -> nn.Module:
             self.network.keep(task.name, lent, masks)
             self.centre = {name: self.network.weights[name] for name in self.shaken}
-            means = incremental.class_means(self, task, task.train, range(len(task.classes)))
-            return incremental.nearest(self, means.shape[1], task, means)
+            return incremental.nearest(
+                self, task, incremental.class_means(self, task, task.train, range(len(task.classes)))
+            )
 
         with self.lessons.session(
             task, {"network": lent}, features, keep, holders=(self, self.network), head=linear_head, loss=loss,
@@ -149,11 +148,11 @@ class F2M:
             self.network.move(ticket, boxed.settled())
             means = incremental.means_after(self, task, start, self.exemplars)
             self.exemplars = incremental.with_shots(self, task, self.exemplars)
-            return incremental.nearest(self, means.shape[1], task, means)
+            return incremental.nearest(self, task, means)
 
         with self.lessons.session(
             task, {"network": boxed}, features, keep, holders=(self, self.network), loss=loss,
-            head=lambda width, wide: incremental.nearest(self, width, wide, start), settings=self._arguments(),
+            head=lambda _, wide: incremental.nearest(self, wide, start), settings=self._arguments(),
         ) as session:  # fmt: skip
             yield session
 
@@ -163,19 +162,17 @@ class F2M:
 
     def memory(self) -> Memory:
         centre = {f"centre.{name}": value for name, value in self.centre.items()}
-        return incremental.memory(self, training={**centre, **self.exemplars.tensors()})
+        return incremental.memory(self, training=centre)
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        training = {"centre": dict(self.centre), "exemplars": self.exemplars.tensors()}
+        training = {"centre": dict(self.centre)}
         return incremental.stored(self, resumable=resumable, arguments=self._arguments(), training=training)
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "F2M":
         """A learner made again from what was stored."""
-        learner = cls(backbone, **incremental.arguments_of(stored, others))
+        learner: F2M = incremental.revived(cls, backbone, stored, **others)
         learner.centre = stored.training["centre"]
-        learner.exemplars = Exemplars.from_tensors(learner.exemplars.count, stored.training["exemplars"])
-        incremental.restore(learner, stored)
         return learner
 
     def to(self, device: torch.device | str) -> "F2M":
@@ -263,9 +260,3 @@ def last_layers(weights: Mapping[str, Tensor], count: int) -> list[str]:
     """The last `count` convolutions, without those of shortcuts (1×1); where there are none, any last tensors."""
     wide = [name for name, weight in weights.items() if weight.dim() > 2 and weight[0, 0].numel() > 1]
     return (wide or list(weights))[-count:]
-
-
-def _whole(what: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{what} is a whole number of at least 1; got {value!r}.")
-    return value

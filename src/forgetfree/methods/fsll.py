@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number
-from forgetfree.contracts import Memory, Stored, Task
+from forgetfree.checks import check_number, check_one_of
+from forgetfree.contracts import Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, closeness, nearest_mean
 from forgetfree.incremental import Exemplars
@@ -65,9 +65,7 @@ class FSLL:
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
     ):
-        if variant not in ("paper", "released"):
-            raise InputError(f"variant is 'paper' or 'released'; got {variant!r}.")
-        self.variant = variant
+        self.variant = check_one_of("variant", variant, "paper", "released")
         self.fraction = check_number("fraction, the part of each tensor that a session moves,", fraction, 0)
         if self.fraction > 1:
             raise InputError(f"fraction is the part of each tensor that a session moves, in [0, 1]; got {fraction!r}.")
@@ -83,7 +81,7 @@ class FSLL:
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    to, _place, _answer = learners.to, learners.place, incremental.answer
+    to, memory, _place, _answer = learners.to, incremental.memory, learners.place, incremental.answer
     learning, _base = incremental.learning, incremental.base_by_means
 
     @contextmanager
@@ -109,11 +107,11 @@ class FSLL:
         def answering(_: Session) -> nn.Module:
             means = incremental.means_after(self, task, start, self.exemplars)
             self.exemplars = incremental.with_shots(self, task, self.exemplars)
-            return incremental.nearest(self, means.shape[1], task, means)
+            return incremental.nearest(self, task, means)
 
         with incremental.later_session(
             self, task, lent, answering, loss=loss, settings=self._arguments(),
-            head=lambda width, wide: incremental.nearest(self, width, wide, start),
+            head=lambda _, wide: incremental.nearest(self, wide, start),
         ) as session:  # fmt: skip
             yield session
 
@@ -125,20 +123,10 @@ class FSLL:
         counts = {name: round(self.fraction * size.numel()) for name, size in sizes.items()}
         return {name: select(-size, counts[name]) for name, size in sizes.items() if counts[name]}
 
-    def memory(self) -> Memory:
-        return incremental.memory(self, training=self.exemplars.tensors())
-
     def stored(self, *, resumable: bool = False) -> Stored:
-        training = {"exemplars": self.exemplars.tensors()}
-        return incremental.stored(self, resumable=resumable, arguments=self._arguments(), training=training)
+        return incremental.stored(self, resumable=resumable, arguments=self._arguments())
 
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "FSLL":
-        """A learner made again from what was stored."""
-        learner = cls(backbone, **incremental.arguments_of(stored, others))
-        learner.exemplars = Exemplars.from_tensors(learner.exemplars.count, stored.training["exemplars"])
-        incremental.restore(learner, stored)
-        return learner
+    revived = classmethod(incremental.revived)
 
     def _arguments(self) -> dict[str, Any]:
         return {

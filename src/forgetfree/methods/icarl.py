@@ -12,7 +12,6 @@ With heads="cosine" features are brought to length one before they are averaged,
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -21,7 +20,7 @@ from torch.nn import functional as F
 
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number
+from forgetfree.checks import check_whole
 from forgetfree.contracts import Memory, Stored, Task
 from forgetfree.heads import HeadFactory, nearest_mean
 from forgetfree.incremental import Exemplars
@@ -56,8 +55,8 @@ class ICaRL:
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
     ):
-        check_number("exemplars, the images kept of a class,", exemplars, 1)  # a class without any would have no mean
-        self.exemplars = Exemplars(exemplars)
+        # a class without any would have no mean
+        self.exemplars = Exemplars(check_whole("exemplars, how many images of a class are kept,", exemplars, 1))
         self.classifier: Mapping[str, Tensor] = {}
         """Weight and bias of the linear classifier that sessions grow; answers do not use it."""
         self.session = session or SESSION
@@ -68,27 +67,18 @@ class ICaRL:
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    _place, _answer = learners.place, incremental.answer
-
-    @contextmanager
-    def learning(self, task: Task) -> Iterator[Session]:
-        """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
-        with self.lessons.turn(task):
-            incremental.check_keepable(task)
-            joined = self.lessons.joined(task)
-            incremental.nearest(self, 1, joined, torch.zeros(1, 1))  # heads of another kind are refused now
-            with (self._session if self.tasks else self._base)(joined) as session:
-                yield session
+    learning, _place, _answer = incremental.learning, learners.place, incremental.answer
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
+        incremental.metric_of(self, task)
         with incremental.dense_base(self, task, lambda session: self._answering(session, task)) as session:
             yield session
 
     @contextmanager
     def _session(self, task: Task) -> Iterator[Session]:
-        task = replace(task, train=incremental.joined_data([task.train, self.exemplars.data()]))
-        network, classifier = self._answer(""), self.classifier
+        task = incremental.rehearsing(task, self.exemplars)
+        network, classifier = self._answer(), self.classifier
         lent = self.network.lend_again(incremental.ticket_of(self))
 
         def loss(batch: Batch) -> Tensor:
@@ -108,8 +98,8 @@ class ICaRL:
 
     def _answering(self, session: Session, task: Task) -> nn.Module:
         """Keep the classifier and images of the new classes; the head that answers has the means of all classes."""
-        features, labels = incremental.features_of(self, self._answer(""), task, task.train)
-        if incremental.nearest(self, 1, task, torch.zeros(1, 1)).metric == "cosine":
+        features, labels = incremental.features_of(self, self._answer(), task, task.train)
+        if incremental.metric_of(self, task) == "cosine":
             features = F.normalize(features, dim=1)
         means = incremental.means_by_class(features, labels, range(len(task.classes)))
         exemplars = self.exemplars
@@ -121,14 +111,14 @@ class ICaRL:
         assert isinstance(head, nn.Linear)
         self.exemplars = exemplars
         self.classifier = {name: value.detach().clone() for name, value in named_tensors(head)}
-        return incremental.nearest(self, means.shape[1], task, means)
+        return incremental.nearest(self, task, means)
 
     def memory(self) -> Memory:
         classifier = {f"classifier.{name}": value for name, value in self.classifier.items()}
-        return incremental.memory(self, training={**classifier, **self.exemplars.tensors()})
+        return incremental.memory(self, training=classifier)
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        training = {"classifier": dict(self.classifier), "exemplars": self.exemplars.tensors()}
+        training = {"classifier": dict(self.classifier)}
         return incremental.stored(
             self, resumable=resumable, arguments={"exemplars": self.exemplars.count}, training=training
         )
@@ -136,10 +126,8 @@ class ICaRL:
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "ICaRL":
         """A learner made again from what was stored."""
-        learner = cls(backbone, **incremental.arguments_of(stored, others))
+        learner: ICaRL = incremental.revived(cls, backbone, stored, **others)
         learner.classifier = dict(stored.training["classifier"])
-        learner.exemplars = Exemplars.from_tensors(learner.exemplars.count, stored.training["exemplars"])
-        incremental.restore(learner, stored)
         return learner
 
     def to(self, device: torch.device | str) -> "ICaRL":

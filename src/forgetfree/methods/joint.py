@@ -8,7 +8,6 @@ Sessions are collected and `finish()` trains once on all of them, or, with `ever
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -21,12 +20,12 @@ from torch.utils.data import Dataset, IterableDataset
 from forgetfree import incremental, learners
 from forgetfree.batches import first_batch, shifted, signature
 from forgetfree.chance import stream
-from forgetfree.checks import check_switch
+from forgetfree.checks import check_switch, check_whole
 from forgetfree.contracts import Data, Memory, Stored, Task
 from forgetfree.errors import InputError, TaskError
 from forgetfree.heads import HeadFactory, linear_head
 from forgetfree.lessons import Lessons
-from forgetfree.network import Kept, LentNetwork, Masked, SharedNetwork
+from forgetfree.network import Masked, SharedNetwork
 from forgetfree.training import Fitted, Progress, Recipe, Session
 
 CLASSIFIER = Recipe(
@@ -82,7 +81,7 @@ class Joint:
         )
         self.session = session or Recipe()  # no session is trained by itself
 
-    predict, classes = incremental.predict, incremental.classes
+    predict, remove, classes = incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
     _place, _answer = learners.place, incremental.answer
 
@@ -144,7 +143,11 @@ class Joint:
             return classifier_of(session)
 
         with incremental.later_session(
-            self, together(sessions), self._anew(), answering, settings={"joint": list(sessions)}
+            self,
+            together(sessions),
+            self.network.lend_from(self.wrapped),
+            answering,
+            settings={"joint": list(sessions)},
         ) as session:
             yield session
 
@@ -157,13 +160,6 @@ class Joint:
         """Train network and classifier; in the first session as all methods that start from a dense network do."""
         recipe, phase = self.lessons.recipe, "joint" if self.tasks else ""
         return self.lessons.train(session, recipe, checkpoint=checkpoint, progress=progress, phase=phase)
-
-    def _anew(self) -> LentNetwork:
-        """The network as it was when it was wrapped; all of it may move."""
-        fresh = copy(self.network)
-        free = {name: torch.zeros_like(value, dtype=torch.bool) for name, value in self.wrapped.items()}
-        fresh.kept = Kept(self.wrapped, free, {})
-        return fresh.lend()
 
     def _with(self, task: Task) -> Mapping[str, Task]:
         """All sessions met, and this one after them; refuse one that could not be trained with the others."""
@@ -225,11 +221,10 @@ class Joint:
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Joint":
         """A learner made again from what was stored; without the data it answers, and learns no more."""
-        learner = cls(backbone, **incremental.arguments_of(stored, others))
+        learner: Joint = incremental.revived(cls, backbone, stored, **others)
         if stored.resumable:
             learner.wrapped = stored.training["wrapped"]
             learner.sessions = {known["name"]: Task(**known) for known in stored.training["sessions"]}
-        incremental.restore(learner, stored)
         return learner
 
     def to(self, device: torch.device | str) -> "Joint":
@@ -267,9 +262,7 @@ class CRT(Joint):
             backbone, every=every, recipe=recipe, session=session or CLASSIFIER, heads=heads, masked=masked, seed=seed,
             device=device, cache_bytes=cache_bytes,
         )  # fmt: skip
-        if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-            raise InputError(f"draws is how many images a class gives in its turn, at least 1; got {draws!r}.")
-        self.draws = draws
+        self.draws = check_whole("draws, how many images a class gives in its turn,", draws, 1)
 
     def _train(self, session: Session, checkpoint: Checkpoint, progress: Callback) -> None:
         if not isinstance(session.parts["head"], nn.Linear):

@@ -5,7 +5,7 @@ The plainest few-shot learner, and a strong one: what moves no feature forgets n
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -52,16 +52,11 @@ class NCM:
     def _session(self, task: Task) -> Iterator[Session]:
         means = incremental.grown_means(self, task)
         lent = self.network.lend_again(incremental.ticket_of(self), movable={})
-        head = incremental.nearest(self, means.shape[1], task, means)
+        head = incremental.nearest(self, task, means)
         with incremental.later_session(self, task, lent, lambda _: head, head=lambda *_: head) as session:
             yield session
 
     def stored(self, *, resumable: bool = False) -> Stored:
         return incremental.stored(self, resumable=resumable, arguments={})
 
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "NCM":
-        """A learner made again from what was stored."""
-        learner = cls(backbone, **incremental.arguments_of(stored, others))
-        incremental.restore(learner, stored)
-        return learner
+    revived = classmethod(incremental.revived)

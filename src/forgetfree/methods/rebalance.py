@@ -14,7 +14,6 @@ mean directions of its classes in place of the linear classifier.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -24,8 +23,8 @@ from torch.nn import functional as F
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
 from forgetfree.chance import stream
-from forgetfree.checks import check_number
-from forgetfree.contracts import Memory, Stored, Task
+from forgetfree.checks import check_number, check_one_of, check_whole
+from forgetfree.contracts import Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import CosineClassifier, HeadFactory, closeness, cosine_classifier, linear_head
 from forgetfree.incremental import Exemplars
@@ -69,14 +68,9 @@ class Rebalance:
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
     ):
-        if first not in ("cosine", "dense"):
-            raise InputError(f"the first session learns with a 'cosine' classifier or is 'dense'; got {first!r}.")
-        if choose not in ("random", "herding"):
-            raise InputError(f"images are kept at 'random' or by 'herding'; got {choose!r}.")
-        if isinstance(closest, bool) or not isinstance(closest, int) or closest < 1:
-            raise InputError(f"closest is how many new classes are ranked, a whole number from 1; got {closest!r}.")
-        self.base = self.first = first
-        self.choose, self.closest = choose, closest
+        self.base = self.first = check_one_of("first, how the first session learns,", first, "cosine", "dense")
+        self.choose = check_one_of("choose, how images are kept,", choose, "random", "herding")
+        self.closest = check_whole("closest, how many new classes are ranked,", closest, 1)
         self.less_forget = check_number("less_forget, the weight of what holds features,", less_forget, 0)
         self.ranking = check_number("ranking, the weight of the margin ranking,", ranking, 0)
         self.margin = check_number("margin, by which the own class is to be closer,", margin, 0)
@@ -89,21 +83,13 @@ class Rebalance:
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    to, _place, _answer = learners.to, learners.place, incremental.answer
-
-    @contextmanager
-    def learning(self, task: Task) -> Iterator[Session]:
-        """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
-        with self.lessons.turn(task):
-            if self.exemplars.count:
-                incremental.check_keepable(task)
-            joined = self.lessons.joined(task)
-            self._classifier(1, joined)  # heads of another kind are refused now
-            with (self._session if self.tasks else self._base)(joined) as session:
-                yield session
+    to, memory, _place, _answer = learners.to, incremental.memory, learners.place, incremental.answer
+    learning = incremental.learning
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
+        self._classifier(1, task)  # heads of another kind are refused now
+
         def answering(session: Session) -> nn.Module:
             features, labels = self._look(task)
             self.exemplars = self._kept(task, features, labels)
@@ -120,12 +106,11 @@ class Rebalance:
     @contextmanager
     def _session(self, task: Task) -> Iterator[Session]:
         known = len(self.lessons.met)
-        network, masks = self._answer(""), incremental.everything(self.network)
+        network, masks = self._answer(), incremental.everything(self.network)
         start = Grown(self._head(), imprinted(*self._look(task), range(known, len(task.classes))))
         pull = self.less_forget * math.sqrt(known / (len(task.classes) - known))
         lent = self.network.lend_again(incremental.ticket_of(self))
-        if self.exemplars:
-            task = replace(task, train=incremental.joined_data([task.train, self.exemplars.data()]))
+        task = incremental.rehearsing(task, self.exemplars)
 
         def loss(batch: Batch) -> Tensor:
             before = incremental.seen_by(self, network, batch.inputs)
@@ -151,7 +136,7 @@ class Rebalance:
 
     def _look(self, task: Task) -> tuple[Tensor, Tensor]:
         """What the network as it is kept makes of a session's images; and their labels."""
-        return incremental.features_of(self, self._answer(""), task, task.train)
+        return incremental.features_of(self, self._answer(), task, task.train)
 
     def _kept(self, task: Task, features: Tensor, labels: Tensor) -> Exemplars:
         """The exemplars, and some of the new classes."""
@@ -177,12 +162,9 @@ class Rebalance:
 
     def _head(self) -> CosineClassifier:
         """The classifier that answers now."""
-        head = self.lessons.heads.kept[list(self.lessons.learned)[-1]]
+        head = incremental.head_of(self)
         assert isinstance(head, CosineClassifier)
         return head
-
-    def memory(self) -> Memory:
-        return incremental.memory(self, training=self.exemplars.tensors())
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -191,16 +173,9 @@ class Rebalance:
         }  # fmt: skip
 
     def stored(self, *, resumable: bool = False) -> Stored:
-        training = {"exemplars": self.exemplars.tensors()}
-        return incremental.stored(self, resumable=resumable, arguments=self._arguments(), training=training)
+        return incremental.stored(self, resumable=resumable, arguments=self._arguments())
 
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Rebalance":
-        """A learner made again from what was stored."""
-        learner = cls(backbone, **incremental.arguments_of(stored, others))
-        learner.exemplars = Exemplars.from_tensors(learner.exemplars.count, stored.training["exemplars"])
-        incremental.restore(learner, stored)
-        return learner
+    revived = classmethod(incremental.revived)
 
 
 class Grown(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number, check_switch
+from forgetfree.checks import check_number, check_one_of, check_switch, check_whole
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, linear_head, nearest_mean
@@ -69,10 +69,8 @@ class SoftNet:
         cache_bytes: int = 1 << 30,
     ):
         self.capacity = check_capacity(capacity)
-        if draw not in ("epoch", "forward"):
-            raise InputError(f"minor weights are drawn anew for every 'epoch' or 'forward' pass; got {draw!r}.")
-        self.draw = draw
-        self.soft_from_epoch = int(check_number("soft_from_epoch, the first soft epoch,", soft_from_epoch, 0))
+        self.draw = check_one_of("draw, for how long minor weights stay as they are,", draw, "epoch", "forward")
+        self.soft_from_epoch = check_whole("soft_from_epoch, the first soft epoch,", soft_from_epoch)
         self.temperature = check_number("temperature, by which distances are divided,", temperature, SMALLEST)
         self.pull = check_number("pull, the weight of what holds features where they were,", pull, 0)
         self.follow = check_switch("follow", follow)
@@ -103,6 +101,7 @@ class SoftNet:
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
+        incremental.metric_of(self, task)
         lent, scores, minor = self.network.lend(), self.scores.fork(), self._minor(Minor.NONE)
 
         def features(inputs: Inputs) -> Any:
@@ -113,8 +112,9 @@ class SoftNet:
         def keep() -> nn.Module:
             self.network.keep(task.name, lent, scores.top(self.capacity))
             self.drawn = minor.number
-            means = incremental.class_means(self, task, task.train, range(len(task.classes)))
-            return incremental.nearest(self, means.shape[1], task, means)
+            return incremental.nearest(
+                self, task, incremental.class_means(self, task, task.train, range(len(task.classes)))
+            )
 
         parts: dict[str, Trainable] = {"network": lent, "scores": scores, "minor": minor}
         settings = {"capacity": self.capacity, "base": self.base}
@@ -129,7 +129,7 @@ class SoftNet:
         # without exemplars no class but the new ones has images here
         fixed = incremental.base_count(self) if self.exemplars else len(self.lessons.met)
         task = incremental.rehearsing(task, self.exemplars)  # lines 12 and 13
-        before, masks = self._answer(""), self._soft_masks()
+        before, masks = self._answer(), self._soft_masks()
         lent = self.network.lend_again(incremental.ticket_of(self), self.movable())
 
         def loss(batch: Batch) -> Tensor:
@@ -146,7 +146,7 @@ class SoftNet:
             if self.follow:
                 means[:fixed] = followed(start[:fixed], *self._drift(before, task))
             self.exemplars = incremental.with_shots(self, task, self.exemplars)
-            return incremental.nearest(self, start.shape[1], task, means)
+            return incremental.nearest(self, task, means)
 
         settings = {
             "block": self.block, "temperature": self.temperature, "pull": self.pull, "follow": self.follow,
@@ -154,7 +154,7 @@ class SoftNet:
         }  # fmt: skip
         with incremental.later_session(
             self, task, lent, answering, masks=masks, loss=loss, settings=settings,
-            head=lambda width, wide: incremental.nearest(self, width, wide, start),
+            head=lambda _, wide: incremental.nearest(self, wide, start),
         ) as session:  # fmt: skip
             yield session
 
@@ -170,7 +170,7 @@ class SoftNet:
         return soften(major, self._minor(self.drawn).value(name).to(major.device))
 
     def memory(self) -> Memory:
-        kept = incremental.memory(self, training=self.exemplars.tensors())
+        kept = incremental.memory(self)
         if self.drawn == Minor.NONE:
             return kept
         # answers take minor weights too, so none is free
@@ -183,16 +183,15 @@ class SoftNet:
             "soft_from_epoch": self.soft_from_epoch, "temperature": self.temperature, "pull": self.pull,
             "follow": self.follow, "exemplars": self.exemplars.count,
         }  # fmt: skip
-        training = {"drawn": self.drawn, "exemplars": self.exemplars.tensors()}
-        return incremental.stored(self, resumable=resumable, arguments=arguments, training=training)
+        return incremental.stored(
+            self, resumable=resumable, arguments=arguments, training={"drawn": self.drawn}
+        )  # fmt: skip
 
     @classmethod
     def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "SoftNet":
         """A learner made again from what was stored."""
-        learner = cls(backbone, **incremental.arguments_of(stored, others))
+        learner: SoftNet = incremental.revived(cls, backbone, stored, **others)
         learner.drawn = stored.training["drawn"]
-        learner.exemplars = Exemplars.from_tensors(learner.exemplars.count, stored.training["exemplars"])
-        incremental.restore(learner, stored)
         return learner
 
     def to(self, device: torch.device | str) -> "SoftNet":
@@ -201,7 +200,7 @@ class SoftNet:
             self.scores = self.scores.to(torch.device(device))
         return self
 
-    def _answer(self, _: str) -> nn.Module:
+    def _answer(self, _: str = "") -> nn.Module:
         minor = self._minor(self.drawn).value if self.drawn != Minor.NONE else None
         return self.network.answer(incremental.ticket_of(self), background=minor)
 
@@ -213,7 +212,7 @@ class SoftNet:
 
     def _drift(self, before: nn.Module, task: Task) -> tuple[Tensor, Tensor]:
         """Features of the session's images before it, and by how much they moved."""
-        now = self._answer("")
+        now = self._answer()
         old, _ = incremental.features_of(self, before, task, task.train)
         new, _ = incremental.features_of(self, now, task, task.train)
         return old, new - old

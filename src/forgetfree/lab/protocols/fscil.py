@@ -55,9 +55,9 @@ def run(
 
     for t, task in enumerate(benchmark.tasks):
         say({"event": "task", "task": task.name, "position": t, "tasks": last + 1, "done": t / (last + 1)})
-        alone = one_at_a_time(base) if base is not None and t == 0 else nullcontext()
-        with alone:
-            checkpoint = base if base is not None and t == 0 else checkpoint_of(checkpoints, t)
+        shared = base if t == 0 else None
+        checkpoint = shared or checkpoint_of(checkpoints, t)
+        with one_at_a_time(shared) if shared else nullcontext():
             learn_next(record, learner, task, last=t == last, checkpoint=checkpoint, progress=progress)
         met += task.classes
         record.sessions["classes"].append(len(task.classes))

@@ -3,20 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from forgetfree.lab.report.published import PublishedRow
+from forgetfree.lab.report.published import Cell, PublishedRow
 
 PUBLISHED = "published"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number: percent or hours, with the deviation over seeds or runs; None where there is none."""
-
-    mean: float | None
-    deviation: float | None
-    text: str
-    mark: str = ""
-    slips: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,11 +70,5 @@ def label(method: str, capacity: float | None, titles: Mapping[str, str]) -> str
 
 def printed(row: PublishedRow, titles: Mapping[str, str]) -> Line:
     """A row as the paper prints it."""
-    cells = {
-        benchmark: {
-            column: Cell(cell.mean, cell.deviation, cell.text, cell.mark, cell.slips) for column, cell in block.items()
-        }
-        for benchmark, block in row.cells.items()
-    }
     name = row.label or label(row.method, row.capacity, titles)
-    return Line(name, PUBLISHED, cells=cells, mark=row.mark, slips=row.slips)
+    return Line(name, PUBLISHED, cells=row.cells, mark=row.mark, slips=row.slips)

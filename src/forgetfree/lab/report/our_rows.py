@@ -6,8 +6,8 @@ from typing import Any
 
 from forgetfree.errors import InputError
 from forgetfree.lab.report.columns import Column, Seen
-from forgetfree.lab.report.layout import Cell, Line, label, printed
-from forgetfree.lab.report.published import PublishedRow
+from forgetfree.lab.report.layout import Line, label, printed
+from forgetfree.lab.report.published import Cell, PublishedRow
 
 BY_CAPACITY = ("wsn", "hardnet", "softnet")
 """Methods that have a row for each capacity."""

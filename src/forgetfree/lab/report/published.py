@@ -18,13 +18,13 @@ Rule = Literal["coded", "raw", "dense"]
 
 
 @dataclass(frozen=True)
-class Printed:
-    """One cell of the paper, in percent or hours; `mean` is None where the paper prints a dash."""
+class Cell:
+    """One number, in percent or hours, with the deviation over seeds or runs; no `mean` where a dash is printed."""
 
     mean: float | None
     deviation: float | None
     text: str
-    """With the paper's own digits."""
+    """As it is shown; of the paper with its own digits."""
     mark: str = ""
     """Of a number that the paper takes from elsewhere."""
     slips: tuple[int, ...] = ()
@@ -56,7 +56,7 @@ class PublishedRow:
     method: str
     capacity: float | None
     label: str | None
-    cells: Mapping[str, Mapping[str, Printed]]
+    cells: Mapping[str, Mapping[str, Cell]]
     mark: str = ""
     """Beside the name of the method."""
     slips: tuple[int, ...] = ()
@@ -144,7 +144,7 @@ def _row(row: Mapping[str, Any], table: Mapping[str, Any], slips: Sequence[Mappi
         and mark == slip.get("mark", mark)
     }
 
-    def cell(benchmark: str, column: str) -> Printed:
+    def cell(benchmark: str, column: str) -> Cell:
         found = tuple(
             number
             for number, slip in of_row.items()
@@ -159,9 +159,9 @@ def _row(row: Mapping[str, Any], table: Mapping[str, Any], slips: Sequence[Mappi
     return PublishedRow(row["method"], capacity, row.get("label"), cells, mark, whole)
 
 
-def _printed(text: str, *, fraction: bool, slips: tuple[int, ...]) -> Printed:
+def _printed(text: str, *, fraction: bool, slips: tuple[int, ...]) -> Cell:
     if text == NOT_PRINTED:
-        return Printed(None, None, NOT_PRINTED)
+        return Cell(None, None, NOT_PRINTED)
     parts = CELL.fullmatch(text)
     if parts is None:
         raise ValueError(f"published: {text!r} is no cell such as '88.64 ± 0.26 †' or '-'.")
@@ -170,7 +170,7 @@ def _printed(text: str, *, fraction: bool, slips: tuple[int, ...]) -> Printed:
     sign = "+" if text.startswith("+") else ""
     shown = f"{sign}{mean:f}" if deviation is None else f"{sign}{mean:f} ± {deviation:f}"
     spread = None if deviation is None else float(deviation)
-    return Printed(None if mean is None else float(mean), spread, shown, parts["mark"] or "", slips)
+    return Cell(None if mean is None else float(mean), spread, shown, parts["mark"] or "", slips)
 
 
 def _scaled(text: str, fraction: bool) -> Decimal:

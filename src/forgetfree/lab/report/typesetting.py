@@ -8,7 +8,8 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from forgetfree.lab.report.layout import PUBLISHED, Cell, Layout, Line
+from forgetfree.lab.report.layout import PUBLISHED, Layout, Line
+from forgetfree.lab.report.published import Cell
 
 
 def as_terminal(table: Layout) -> list[Table | Text]:
