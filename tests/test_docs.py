@@ -121,6 +121,25 @@ def test_the_paper_map_names_everything_the_paper_counts():
         assert found == set(range(1, count + 1)), f"{kind} {sorted(found ^ set(range(1, count + 1)))}"
 
 
+def test_the_paper_map_has_a_command_for_every_table_and_figure_and_leaves_none_of_ours_out():
+    from forgetfree.lab.report.columns import TABLES
+    from forgetfree.lab.report.contents import NAMES
+    from forgetfree.lab.report.figures import FIGURES
+
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    known = {"figure": set(FIGURES), "table": set(NAMES)}
+    for kind, number, row in re.findall(r"^\| (Table|Figure) (\d+) \|(.*)$", text, re.MULTILINE):
+        commands = re.findall(r"`forgetfree (report|show) ([^`]+)`", row)
+        assert commands, f"{kind} {number} has no command"
+        named = re.findall(rf"--{kind.lower()} (\w+)", row)
+        assert named or (kind, number) == ("Table", "6"), f"{kind} {number} names none of ours"
+        assert set(named) <= known[kind.lower()], f"{kind} {number} names {named}"
+    for kind, names in known.items():
+        shown = set(re.findall(rf"forgetfree report runs --{kind} (\w+)", text))
+        assert names - shown == set(), f"the map does not mention --{kind} {sorted(names - shown)}"
+    assert set(TABLES) <= known["table"]
+
+
 def test_every_run_a_page_shows_can_be_planned():
     from forgetfree.lab.experiment import catalog, parse_overrides, plan
 

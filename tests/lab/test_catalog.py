@@ -34,7 +34,7 @@ PAIRS = [
 
 
 def test_the_walk_finds_what_the_catalog_lists():
-    assert len(NAMES) == 13
+    assert len(NAMES) == 14
     assert list(catalog()) == NAMES
 
 
@@ -76,10 +76,14 @@ def test_an_experiment_runs_at_scale_smoke_on_real_data(name, method, tmp_path):
     check_run(name, method, tmp_path, Path(os.environ[ENVIRONMENT]))
 
 
+ONE_SESSION = {"fscil/iris"}
+"""A network to look at, learned once; there is no later task."""
+
+
 def check_run(name, method, out, root):
     (each,) = plan(name, methods=[method], scale="smoke")
     record = perform(each, out, data_root=root)
-    assert len(record.accuracy) == len(record.tasks) >= 2
+    assert len(record.accuracy) == len(record.tasks) >= (1 if name in ONE_SESSION else 2)
     assert 0 <= record.acc <= 1
     assert all(value is None for t, row in enumerate(record.accuracy) for value in row[t + 1 :])
     if record.sessions:

@@ -14,7 +14,8 @@ import forgetfree as ff
 from forgetfree.lab import cli
 
 COMMANDS = [
-    *([word] for word in ("demo", "list", "show", "run", "resume", "report", "inspect", "verify", "remove", "export")),
+    *([word] for word in ("demo", "list", "show", "run", "resume", "analyse", "report", "watch")),
+    *([word] for word in ("inspect", "verify", "remove", "export")),
     *(["data", word] for word in ("list", "fetch", "check")),
 ]
 
@@ -78,6 +79,32 @@ def test_run_report_and_run_again(call, tmp_path):
     assert "Everything is finished" in call("resume", tmp_path)
 
 
+def test_from_a_run_to_its_figures_its_page_and_a_gallery(call, tmp_path):
+    runs = tmp_path / "runs"
+    call("run", "til/digits_split", "--scale", "smoke", "--out", runs)
+    assert "analyses made" in call("analyse", runs)
+    text = call("report", runs, "--figure", "weight_reuse", "--to", tmp_path / "figures")
+    assert "til/digits_split, scale smoke" in text
+    (svg,) = (tmp_path / "figures").glob("weight_reuse-*.svg")
+    assert "<svg" in svg.read_text()
+    assert svg.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    every = call("report", runs, "--figure", "all", "--to", tmp_path / "figures")
+    assert every.count("Written: ") == 2 * every.count("(til/digits_split, scale smoke)") > 8
+    call("report", runs, "--html", tmp_path / "page.html")
+    assert "wsn" in (tmp_path / "page.html").read_text()
+    call("report", runs, "--gallery", tmp_path / "gallery.md")
+    assert len(list((tmp_path / "gallery").glob("*.svg"))) == every.count("(til/digits_split, scale smoke)")
+
+
+def test_a_report_of_nothing_finished_says_how_to_go_on(call, tmp_path):
+    runs = tmp_path / "runs"
+    call("run", "til/digits_split", "--scale", "smoke", "--out", runs)
+    next(runs.rglob("record.json")).unlink()
+    for words in ([], ["--figure", "task_bars"], ["--html", tmp_path / "page.html"], ["--gallery", tmp_path / "g.md"]):
+        assert "none of these runs is finished yet" in call("report", runs, *words, code=2)
+    assert "none of these runs is finished yet" in call("analyse", runs, code=2)
+
+
 def test_several_runs_at_a_time_give_what_one_at_a_time_gives(call, tmp_path):
     words = ("run", "til/digits_split", "--scale", "smoke", "--seed", 0, "--seed", 1)
     call(*words, "--out", tmp_path / "one")
@@ -112,6 +139,8 @@ def test_a_dry_run_prints_folders_steps_and_time_and_makes_nothing(call, tmp_pat
         (["run", "til/digits_split", "--scale", "huge"], "no scale 'huge'"),
         (["show", "til/nothing"], "There are: "),
         (["report", "nowhere"], "there is no folder nowhere"),
+        (["analyse", "nowhere"], "there is no folder nowhere"),
+        (["report", "nowhere", "--table", "1", "--html", "a.html"], "--table and --html are asked for one at a time"),
         (["resume", "nowhere"], "there is no folder nowhere"),
         (["data", "check", "mnits"], "mnist"),
     ],

@@ -90,7 +90,8 @@ def demo(
     from forgetfree.lab.demo import demo
 
     with tempfile.TemporaryDirectory() as folder:
-        demo(console, out or Path(folder), seed=seed)
+        page = out / "report.html" if out else Path("forgetfree-demo.html")
+        demo(console, out or Path(folder), page, seed=seed)
 
 
 @command(example="forgetfree list", name="list")
@@ -199,7 +200,23 @@ def resume(
         _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
 
 
-@command(example="forgetfree report runs --table cifar100 --split topic")
+@command(example="forgetfree analyse runs")
+def analyse(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
+    only: Annotated[list[str] | None, typer.Option(help="Some analyses only; may be given several times.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Make those that are there anew.")] = False,
+    data_root: Root = None,
+) -> None:
+    """Compute from archives what figures need beyond records; what is there is left alone."""
+    from forgetfree.lab.analysing import analyse_all
+    from forgetfree.lab.records import find_runs
+    from forgetfree.lab.report.tables import finished
+
+    made = analyse_all(finished(find_runs(runs)), console, only=only or [], again=again, data_root=data_root)
+    console.print(f"{len(made)} analyses made. Figures: forgetfree report {runs[0]} --figure NAME", highlight=False)
+
+
+@command(example="forgetfree report runs --html report.html --open")
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
     to: Annotated[Path | None, typer.Option(help="Folder for the files; default: the first RUNS.")] = None,
@@ -217,38 +234,61 @@ def report(
             help="Of cifar100, mini_imagenet and cub200: topic or random; default: that of the runs, topic if both."
         ),
     ] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(help="A figure by name, as SVG and PNG, for each benchmark among the runs; all: every one."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="One page with everything: summary, tables, figures, every run.")
+    ] = None,
+    gallery: Annotated[
+        Path | None, typer.Option(help="All figures as a Markdown page, the pictures beside it.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page of --html.")] = False,
 ) -> None:
-    """Print the table of finished runs and write it as CSV, JSON and Markdown; --table adds LaTeX, without JSON."""
-    from forgetfree.files import write_atomically
-    from forgetfree.lab.records import find_runs
-    from forgetfree.lab.report import contents, tables, transfers, typesetting
+    """Tables, figures and a page from finished runs.
 
-    contents.check_name(table, split)
-    folders = find_runs(runs)
-    if table is None:
-        name, rows = "report", tables.rows(folders)
-        console.print(*tables.as_tables(rows, console.width), sep="\n")
-        texts = {"csv": tables.as_csv(rows), "json": tables.as_json(rows), "md": tables.as_markdown(rows)}
-    elif table == contents.TRANSFER:
-        name, read = table, transfers.transfers(folders)
-        console.print(transfers.as_table(read))
-        texts = {"md": transfers.as_markdown(read)}
+    Without options it prints the table of all runs and writes it as CSV, JSON and Markdown; --table adds LaTeX, without
+    JSON.
+    """
+    from forgetfree.lab.records import find_runs
+    from forgetfree.lab.report import publishing
+
+    kinds = {"--table": table, "--figure": figure, "--html": html, "--gallery": gallery}
+    asked = [kind for kind, value in kinds.items() if value is not None]
+    if len(asked) > 1:
+        raise InputError(f"{' and '.join(asked)} are asked for one at a time.")
+    folders, target = find_runs(runs), to or runs[0]
+    command = f"forgetfree report {' '.join(map(str, runs))}"
+    if figure is not None:
+        written = publishing.write_figures(figure, folders, target, console)
+    elif html is not None:
+        written = publishing.write_page(folders, html, command)
+    elif gallery is not None:
+        written = publishing.write_gallery(folders, gallery, f"{command} --gallery {gallery}")
     else:
-        found = contents.laid_out(table, split, folders)
-        name = found.file
-        console.print(*typesetting.as_terminal(found), sep="\n")
-        texts = {
-            "md": typesetting.as_markdown(found),
-            "csv": typesetting.as_csv(found),
-            "tex": typesetting.as_latex(found),
-        }
+        written = publishing.write_table(table, split, folders, target, console)
     waiting = [folder for folder in folders if not folder.finished]
     if waiting:
         console.print(f"{len(waiting)} of {len(folders)} runs are not finished: forgetfree resume {runs[0]}")
-    target = to or runs[0]
-    for ending, text in texts.items():
-        write_atomically(target / f"{name}.{ending}", text.encode())
-    console.print(f"Written: {target}/{name}.{', .'.join(texts)}", highlight=False)
+    for path in written:
+        console.print(f"Written: {path}", highlight=False, soft_wrap=True)
+    if show and html is not None:
+        typer.launch(str(html.resolve()))
+
+
+@command(example="forgetfree watch runs")
+def watch(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
+    once: Annotated[bool, typer.Option("--once", help="Show how things stand, and end.")] = False,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Also write what is seen for TensorBoard, into this folder.")
+    ] = None,
+) -> None:
+    """Follow runs while they go: progress, accuracy so far, time left."""
+    from forgetfree.lab.watching import watch
+
+    watch(runs, console, once=once, tensorboard=tensorboard)
 
 
 @command(example="forgetfree inspect memory.ticket")

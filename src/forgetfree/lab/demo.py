@@ -5,9 +5,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from forgetfree.lab.analysing import analyse_all
 from forgetfree.lab.display import Display
 from forgetfree.lab.experiment import perform, plan
-from forgetfree.lab.records import Record
+from forgetfree.lab.records import Record, find_runs
+from forgetfree.lab.report.publishing import write_page
 
 EXPERIMENT, SCALE = "til/digits_permuted", "cpu"
 METHODS = {
@@ -18,8 +20,8 @@ METHODS = {
 }
 
 
-def demo(console: Console, out: Path, *, seed: int = 0) -> None:
-    """Run all methods and print what happened."""
+def demo(console: Console, out: Path, page: Path, *, seed: int = 0) -> None:
+    """Run all methods in `out`, print what happened and write the `page` that shows it."""
     plans = plan(EXPERIMENT, methods=METHODS, scale=SCALE, seeds=[seed])
     capacity = plans[0].settings["method"]["capacity"]
     _say(console, "[bold]Ten tasks, learned one after another in one small network (64-100-100).[/bold]")
@@ -48,8 +50,13 @@ def demo(console: Console, out: Path, *, seed: int = 0) -> None:
     _say(
         console,
         f"WSN: after every task all earlier tasks were asked again; {wsn.compared:,} answers were compared bit for bit "
-        f"with those given right after learning, and [bold]{wsn.different:,} differ[/bold].",
+        f"with those given right after learning, and [bold]{wsn.different:,} differ[/bold].\n",
     )
+    runs = find_runs([out])
+    with console.status("drawing the page …"):
+        analyse_all(runs, Console(quiet=True))
+        write_page(runs, page, "forgetfree demo")
+    _say(console, f"All of it on one page, with figures: [bold]{page.resolve()}[/bold]")
 
 
 def _say(console: Console, text: str) -> None:

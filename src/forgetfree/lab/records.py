@@ -4,6 +4,7 @@ run.toml       the resolved plan: what was run, with which settings, seed, versi
 memory.ticket  the learner at the end, as an archive: forgetfree inspect, verify, load
 record.json    what came out; `seconds` apart, so that the rest is the same whenever the same plan is run
 events.jsonl   what happened when
+analysis/      what `forgetfree analyse` computed from the archive, one small JSON for each analysis
 checkpoints/   while it runs
 """
 
@@ -138,10 +139,13 @@ class RunFolder:
             write_atomically(self.path / "run.toml", tomli_w.dumps({**plan, "versions": dict(versions)}).encode())
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the folder alone; a killed process lets go by itself."""
+    def locked(self, patience: float = 1.0) -> Iterator[None]:
+        """Hold the folder alone; a killed process lets go by itself.
+
+        `patience` is for how many seconds it may be somebody else's: who only looks takes it for a moment.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(self.path / ".lock", timeout=0)
+        lock = filelock.FileLock(self.path / ".lock", timeout=patience)
         try:
             lock.acquire()
         except filelock.Timeout as error:
@@ -165,6 +169,23 @@ class RunFolder:
         content = {**record.reproducible(), "seconds": record.seconds}
         write_atomically(self.path / "record.json", json.dumps(content, indent=1, allow_nan=False).encode())
         shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def analysis(self, name: str) -> dict[str, Any] | None:
+        """What an analysis of the finished run found; None where none was made."""
+        file = self._analysis(name)
+        try:
+            return dict(json.loads(file.read_text())) if file.is_file() else None
+        except (OSError, ValueError) as error:
+            raise FileError(
+                f"{file} cannot be read: {error}. Delete it, and make it anew: forgetfree analyse {self.path}"
+            ) from error
+
+    def keep_analysis(self, name: str, found: Mapping[str, Any]) -> None:
+        """Write down what an analysis found."""
+        write_atomically(self._analysis(name), json.dumps(found, allow_nan=False, separators=(",", ":")).encode())
+
+    def _analysis(self, name: str) -> Path:
+        return self.path / "analysis" / f"{name}.json"
 
     def record(self) -> Record:
         """The record of a finished run."""

@@ -1,18 +1,16 @@
 """Running plans: one after another in this process, or several at a time, each in a process of its own."""
 
 import concurrent.futures
-import json
 import multiprocessing
-import os
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from forgetfree.lab.display import Display
 from forgetfree.lab.experiment import Plan, estimate, perform
+from forgetfree.lab.following import Followed
 from forgetfree.lab.records import RunFolder
 
 
@@ -63,6 +61,7 @@ def _in_processes(plans: list[Plan], out: Path, console: Console, jobs: int, dat
     pool = concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context)
     with pool, Display(console) as display:
         display.start(f"{len(plans)} runs")
+        followed = [Followed(RunFolder(out / plan.folder)) for plan in plans]
         running = {pool.submit(_perform_alone, plan, out, data_root): plan for plan in plans}
         done: set[concurrent.futures.Future[None]] = set()
         try:
@@ -72,7 +71,9 @@ def _in_processes(plans: list[Plan], out: Path, console: Console, jobs: int, dat
                     future.result()
                     console.print(f"finished: {out / running[future].folder}", highlight=False)
                 done |= finished
-                display.overall([_fraction(out / plan.folder) for plan in plans])
+                for run in followed:
+                    run.look()
+                display.overall([1.0 if run.state == "finished" else run.story.done for run in followed])
                 time.sleep(0.2)
         except BaseException:
             for process in pool._processes.values():
@@ -82,23 +83,6 @@ def _in_processes(plans: list[Plan], out: Path, console: Console, jobs: int, dat
 
 def _perform_alone(plan: Plan, out: Path, data_root: Path | None) -> None:
     perform(plan, out, data_root=data_root)
-
-
-def _fraction(folder: Path) -> float:
-    """How far a run has come, from the last line of its events."""
-    return 1.0 if RunFolder(folder).finished else float(_last_event(folder / "events.jsonl").get("done", 0.0))
-
-
-def _last_event(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    with file.open("rb") as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
-        lines = stream.read().splitlines()
-    try:
-        return dict(json.loads(lines[-1])) if lines else {}
-    except ValueError:
-        return {}
 
 
 def _minutes(seconds: float) -> str:

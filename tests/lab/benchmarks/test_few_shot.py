@@ -32,6 +32,7 @@ Lists = Callable[[str, int], list[str]]
 with_data = pytest.mark.skipif(not os.environ.get(sources.ENVIRONMENT), reason="needs a data root in FORGETFREE_DATA")
 MINIATURES = {
     "fscil_digits": [],
+    "fscil_iris": [],
     "fscil_omniglot": ["miniature_omniglot"],
     "fscil_cifar100": ["miniature_cifar100", "miniature_fscil_splits"],
     "fscil_mini_imagenet": ["miniature_mini_imagenet"],

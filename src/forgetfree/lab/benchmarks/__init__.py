@@ -9,6 +9,7 @@ from forgetfree.lab.benchmarks.five_datasets import five_datasets
 from forgetfree.lab.benchmarks.fscil_cifar100 import fscil_cifar100
 from forgetfree.lab.benchmarks.fscil_cub200 import fscil_cub200
 from forgetfree.lab.benchmarks.fscil_digits import fscil_digits
+from forgetfree.lab.benchmarks.fscil_iris import fscil_iris
 from forgetfree.lab.benchmarks.fscil_mini_imagenet import fscil_mini_imagenet
 from forgetfree.lab.benchmarks.fscil_omniglot import fscil_omniglot
 from forgetfree.lab.benchmarks.omniglot_rotation import omniglot_rotation
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, Callable[..., Benchmark]] = {
     "fscil_cifar100": fscil_cifar100,
     "fscil_cub200": fscil_cub200,
     "fscil_digits": fscil_digits,
+    "fscil_iris": fscil_iris,
     "fscil_mini_imagenet": fscil_mini_imagenet,
     "fscil_omniglot": fscil_omniglot,
     "omniglot_rotation": omniglot_rotation,

@@ -79,7 +79,11 @@ def run(
         record.sessions["confusion"].append(confusion)
         record.accuracy.append(row)
         note(record, learner, task, batch)
-        say({"event": "tested", "task": task.name, "accuracy": row, "done": (t + 1) / (last + 1)})
+        cost, now = record.footprints[-1] if record.footprints else None, record.by_session[-1]
+        say(
+            {"event": "tested", "task": task.name, "accuracy": row, "overall": now and now.overall,
+             "footprint": cost, "done": (t + 1) / (last + 1)}
+        )  # fmt: skip
     return record
 
 

@@ -73,7 +73,8 @@ def run(
             row = _through_archive(record, learner, benchmark, archive, dense, batch, first_answers)
         record.accuracy.append(row)
         note(record, learner, task, batch)
-        say({"event": "tested", "task": task.name, "accuracy": row, "done": (t + 1) / (last + 1)})
+        cost = record.footprints[-1] if record.footprints else None
+        say({"event": "tested", "task": task.name, "accuracy": row, "footprint": cost, "done": (t + 1) / (last + 1)})
     if forward and backbone is not None:
         record.transfer = transfer(cast(Guesser, learner), backbone, benchmark, guesses, batch)
     return record

@@ -47,8 +47,13 @@ def dense_weights(cost: Mapping[str, float]) -> float:
     return (cost["weights"] + (1 - PAPER_ALPHA) * cost["mask_bits"] / 32) / cost["formula"]
 
 
+def noisy(run: Seen) -> bool:
+    """Whether a task-incremental run is seen with noise behind its masks; few-shot SoftNet is a method of its own."""
+    return run.method == "softnet" and not run.record.sessions
+
+
 def accuracy(run: Seen) -> float:
-    return statistics.mean(run.record.transfer["noisy_accuracy"]) if run.method == "softnet" else run.record.acc
+    return statistics.mean(run.record.transfer["noisy_accuracy"]) if noisy(run) else run.record.acc
 
 
 def charged(run: Seen) -> float:
@@ -74,7 +79,7 @@ def written(run: Seen) -> float | None:
 
 def forward(run: Seen) -> float | None:
     """FWT with a head that has not learned anything."""
-    if run.method != "softnet":
+    if not noisy(run):
         return run.record.fwt
     found = run.record.transfer
     return forward_transfer(found["noisy_guesses"], found["random"]) if "noisy_guesses" in found else None
@@ -83,7 +88,7 @@ def forward(run: Seen) -> float | None:
 def forward_with_own_head(run: Seen) -> float | None:
     """FWT of the ticket before, with the head that the task itself learned later."""
     found = run.record.transfer
-    matrix = found.get("matrix", {}).get("trained, noisy" if run.method == "softnet" else "trained")
+    matrix = found.get("matrix", {}).get("trained, noisy" if noisy(run) else "trained")
     if matrix is None:
         return None
     before = [None, *(matrix[i - 1][i] for i in range(1, len(matrix)))]
@@ -91,7 +96,7 @@ def forward_with_own_head(run: Seen) -> float | None:
 
 
 def backward(run: Seen) -> float | None:
-    return None if run.method == "softnet" else run.record.bwt  # with noise, accuracy is measured at the end only
+    return None if noisy(run) else run.record.bwt  # with noise, accuracy is measured at the end only
 
 
 def to_learn(run: Seen) -> float | None:

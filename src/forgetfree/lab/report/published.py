@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
@@ -177,5 +178,6 @@ def _scaled(text: str, fraction: bool) -> Decimal:
     return Decimal(text).scaleb(2) if fraction else Decimal(text)
 
 
+@cache
 def _content(file: str) -> dict[str, Any]:
     return tomllib.loads((resources.files("forgetfree.lab.report") / file).read_text(encoding="utf-8"))

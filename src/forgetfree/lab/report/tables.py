@@ -129,7 +129,7 @@ FOLDED = {"settings": 16, "seeds": 5, "notes": 16}
 
 
 def _shown(title: str, table: Sequence[Row], width: int) -> Table:
-    cells = [_cells(row) for row in table]
+    cells = [cells_of(row) for row in table]
     used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(row[key] for row in cells)]
     least = {key: _narrowest(key, [row[key] for row in cells]) for key in used}
     for key in GIVE_WAY:
@@ -167,7 +167,7 @@ def _narrowest(key: str, cells: list[str]) -> int:
 
 
 def as_markdown(table: Sequence[Row]) -> str:
-    cells = [_cells(row) for row in table]
+    cells = [cells_of(row) for row in table]
     used = [key for key in HEADINGS if any(row[key] for row in cells)]
     lines = [[HEADINGS[key] for key in used], ["---"] * len(used), *([row[key] for key in used] for row in cells)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -228,7 +228,8 @@ def _percent(fraction: float | None) -> str:
     return "" if fraction is None else f"{100 * fraction:.2f}"
 
 
-def _cells(row: Row) -> dict[str, str]:
+def cells_of(row: Row) -> dict[str, str]:
+    """Column → what a table shows of a row."""
     deviation = f" ± {100 * row.acc_deviation:.2f}" if row.acc_deviation is not None else ""
     values: dict[str, Any] = {
         **asdict(row),

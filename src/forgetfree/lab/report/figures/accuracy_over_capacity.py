@@ -1,0 +1,92 @@
+"""Accuracy over capacity (Figure 4 of the paper): what a method reaches, against the room that it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from forgetfree.lab.report.columns import accuracy, coded, noisy
+from forgetfree.lab.report.figures.comparison import family, in_legend, mean_and_deviation
+from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, series
+from forgetfree.lab.report.figures.ink import canvas, line_style
+
+TITLE = "Accuracy over capacity"
+WIDE = 4.0
+"""Where the largest capacity is more than so many times the smallest, equal steps are equal factors."""
+TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+"""Percent."""
+AROUND: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markersize": 10.0, "linestyle": "none"}
+"""Rings, for points that lie on those of another line."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method: a point for each of its capacities."""
+
+    label: str
+    capacity: tuple[float, ...]
+    """CAP at the end, by one code for all, where one dense network is 1."""
+    accuracy: tuple[float, ...]
+    spread: tuple[float, ...]
+    """The deviation of accuracy over seeds."""
+    noisy: bool = False
+    """Whether it is WSN again, with noise behind its masks."""
+
+
+def measure(runs: Sequence[Seen]) -> tuple[Line, ...]:
+    """A line for each method, its points in order of capacity."""
+    by_method: dict[str, list[Series]] = {}
+    for one in series(runs):
+        by_method.setdefault(family(one), []).append(one)
+    return tuple(_line(title, members) for title, members in by_method.items())
+
+
+def _line(title: str, members: Sequence[Series]) -> Line:
+    points = sorted(
+        (mean(coded(run) for run in one.runs), *mean_and_deviation([accuracy(run) for run in one.runs]))
+        for one in members
+    )
+    room, reached, spread = zip(*points, strict=True)
+    return Line(title, room, reached, spread, noisy(members[0].runs[0]))
+
+
+def draw(lines: tuple[Line, ...]) -> Drawing:
+    drawing, (axes,) = canvas(width=7.2)
+    for number, line in enumerate(lines):
+        room, reached, spread = (
+            [100 * value for value in values] for values in (line.capacity, line.accuracy, line.spread)
+        )
+        (drawn,) = axes.plot(
+            room, reached, label=in_legend(line.label), **(line_style(number) | (AROUND if line.noisy else {}))
+        )
+        if any(spread):
+            axes.errorbar(room, reached, yerr=spread, fmt="none", ecolor=drawn.get_color(), elinewidth=1.0, capsize=2)
+    _scale(axes, [100 * value for line in lines for value in line.capacity])
+    axes.set_xlabel("capacity, % of one dense network (weights and masks by one code)")
+    axes.set_ylabel("accuracy at the end, %")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return drawing
+
+
+def _scale(axes: Axes, capacities: Sequence[float]) -> None:
+    """A network for each task takes ten times the room of one that they share: then x is logarithmic."""
+    if max(capacities) <= WIDE * min(capacities):
+        return
+    axes.set_xscale("log")
+    low, high = min(capacities) / 1.3, max(capacities) * 1.3
+    axes.set_xlim(low, high)
+    shown = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_xticks(shown, [str(tick) for tick in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def words(lines: tuple[Line, ...]) -> str:
+    best = max(lines, key=lambda line: max(line.accuracy))
+    at = best.accuracy.index(max(best.accuracy))
+    return (
+        f"Accuracy at the end against capacity for {len(lines)} methods; bars: deviation over seeds. The highest is "
+        f"{best.label} with {100 * best.accuracy[at]:.1f} % at {100 * best.capacity[at]:.0f} % of a dense network."
+    )

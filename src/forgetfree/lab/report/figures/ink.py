@@ -1,0 +1,129 @@
+"""Ink: colours, lines and type that all figures share, and pictures as SVG and PNG.
+
+Colours are told apart by people who see few of them; lines differ in dashes and markers too, so that a figure can be
+read in grey.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.figure import Figure as Drawing
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+INK, FAINT = "#1f2328", "#8a9199"
+"""Text and axes; grid and what is in the background."""
+COLOURS = ("#0060a8", "#c04a00", "#00795c", "#a4387e", "#7a6000", "#5b4fc4", "#5e6670", "#2286c8", "#b03030", "#3f7f00")
+"""Each dark enough to be read on white (4.5:1)."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+DASHES = ("-", "--", "-.", ":")
+SHADES = LinearSegmentedColormap.from_list("shades", ["#f4f7fb", "#7fb2d9", "#0060a8", "#0a2540"])
+"""From little to much, for matrices; also in grey."""
+LIGHT, DARK = "#ffffff", "#010101"
+"""What is written on a square: unlike INK the same in every theme, as the square is."""
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "forgetfree",
+}
+"""matplotlib's settings while a figure is drawn and written."""
+
+
+def canvas(rows: int = 1, columns: int = 1, *, width: float = 6.4, height: float = 3.6) -> tuple[Drawing, list[Axes]]:
+    """A drawing with its axes, row by row; the size, in inches, is that of the whole."""
+    drawing = Drawing(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(drawing)
+    return drawing, list(np.asarray(drawing.subplots(rows, columns, squeeze=False)).reshape(-1))
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the line with this number; where colours come round again, markers are hollow."""
+    again, place = divmod(number, len(COLOURS))
+    look = {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": DASHES[again % len(DASHES)]}
+    return {**look, "markerfacecolor": "none"} if again else look
+
+
+def whole_ticks(axes: Axes) -> None:
+    """Only whole numbers along x: tasks and sessions are counted."""
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def matrix(
+    axes: Axes, values: Sequence[Sequence[float | None]], *, least: float = 0.0, most: float = 1.0, name: str = "cell"
+) -> None:
+    """A square for each value, None left blank; its row, column and value are in the id of its shape.
+
+    Values are fractions; few squares have their percent written on them.
+    """
+    rows, columns = len(values), len(values[0])
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            if value is None:
+                continue
+            part = (value - least) / (most - least) if most > least else 0.0
+            shade = to_hex(SHADES(min(1.0, max(0.0, part))))
+            square = axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1.0, 1.0, facecolor=shade, edgecolor="none"))
+            square.set_gid(f"{name}|{i + 1}|{j + 1}|{100 * value:z.2f}")
+            if max(rows, columns) <= 10:
+                axes.text(
+                    j, i, f"{100 * value:z.0f}", ha="center", va="center", fontsize=6.5,
+                    color=readable_on(shade),
+                )  # fmt: skip
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_aspect("equal")
+    axes.grid(False)
+    for axis, count in ((axes.xaxis, columns), (axes.yaxis, rows)):
+        step = max(1, count // 10)
+        axis.set_ticks(range(0, count, step), [str(n + 1) for n in range(0, count, step)])
+    axes.tick_params(length=0)
+
+
+def readable_on(colour: str) -> str:
+    """Light or dark, whichever is easier to read on a colour such as #7fb2d9: one of them always can be (4.5:1)."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return LIGHT if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else DARK
+
+
+def as_svg(drawing: Drawing) -> str:
+    """The same drawing gives the same letters."""
+    text = io.StringIO()
+    with rc_context(STYLE):
+        drawing.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()
+
+
+def as_png(drawing: Drawing) -> bytes:
+    content = io.BytesIO()
+    with rc_context(STYLE):
+        drawing.savefig(content, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    return content.getvalue()

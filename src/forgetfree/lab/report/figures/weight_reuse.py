@@ -1,0 +1,152 @@
+"""Weight reuse (Figure 6 a and b of the paper): which weights tasks share, over tasks and by layer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed, deviation, having, series
+from forgetfree.lab.report.figures.ink import COLOURS, DASHES, INK, canvas, line_style, whole_ticks
+
+TITLE = "Weight reuse"
+
+USUAL = 0.1
+"""The capacity at which the paper looks into a network."""
+SHARES = ("used by all tasks", "by several", "by one task", "by none")
+HATCHES = ("", "//", "..", "")
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """The tickets of one setting, mean over seeds."""
+
+    label: str
+    seeds: int
+    sets: Mapping[str, tuple[float, ...]]
+    """Set → part of all weights that is in it after each task."""
+    spread: Mapping[str, tuple[float, ...]]
+    """The deviation of that over seeds."""
+    layers: tuple[str, ...]
+    shares: Mapping[str, tuple[float, ...]]
+    """How many tasks use a weight at the end → part of each layer."""
+
+
+def measure(runs: Sequence[Seen]) -> tuple[Reuse, ...]:
+    """WSN at the capacity nearest to 10 %, and PackNet where it was run."""
+    found = series_of(runs, ["wsn", "packnet"], "tickets")
+    chosen = nearest([one for one in found if one.method == "wsn"])
+    return tuple(_reuse(one) for one in [chosen, *(one for one in found if one.method == "packnet")])
+
+
+def series_of(runs: Sequence[Seen], methods: Sequence[str], analysis: str) -> list[Series]:
+    """The series of some methods, by the runs that have the analysis; of the first method one must be there."""
+    settings = runs[0].plan["run"]
+    run = f"forgetfree run {settings['experiment']} --method {methods[0]} --scale {settings['scale']}"
+    first = having(runs, lambda seen: seen.method == methods[0], f"this needs a run, made with: {run}")
+    if not any(seen.folder.analysis(analysis) for seen in first):
+        analysed(first[0], analysis)  # says how to make it
+    return series([seen for seen in runs if seen.method in methods and seen.folder.analysis(analysis)])
+
+
+def nearest(members: Sequence[Series], capacity: float = USUAL) -> Series:
+    """The series whose capacity is nearest to the one that is asked for."""
+    return min(members, key=lambda one: abs((one.capacity or 0.0) - capacity))
+
+
+def short(layer: str) -> str:
+    """The name of a layer as it stands at an axis."""
+    return layer.removesuffix(".weight")
+
+
+def _reuse(one: Series) -> Reuse:
+    found = [analysed(run, "tickets") for run in one.runs]
+    total = sum(found[0]["weights"].values())
+    parts = {
+        kind: [
+            [sum(counts[t] for counts in each["sets"][kind].values()) / total for each in found]
+            for t in range(len(found[0]["tasks"]))
+        ]
+        for kind in found[0]["sets"]
+    }  # of each seed, after each task
+    sets = {kind: tuple(mean(seeds) for seeds in after) for kind, after in parts.items()}
+    spread = {kind: tuple(deviation(seeds) for seeds in after) for kind, after in parts.items()}
+    layers = tuple(found[0]["weights"])
+    by_layer = {
+        layer: [mean(seeds) for seeds in zip(*(_shares(each["uses"][layer]) for each in found), strict=True)]
+        for layer in layers
+    }
+    shares = {kind: tuple(by_layer[layer][k] for layer in layers) for k, kind in enumerate(SHARES)}
+    return Reuse(one.label, len(found), sets, spread, layers, shares)
+
+
+def _shares(uses: Sequence[int]) -> tuple[float, ...]:
+    """Parts of a layer that all, several, one and no task uses; `uses[k]` weights are used by k tasks."""
+    total, by_one = sum(uses), uses[1] if len(uses) > 2 else 0
+    several = sum(uses[2:-1])
+    return uses[-1] / total, several / total, by_one / total, uses[0] / total
+
+
+def draw(settings: tuple[Reuse, ...]) -> Drawing:
+    high = max(2.8, 0.7 + 0.18 * max(len(reuse.layers) for reuse in settings))
+    drawing, axes = canvas(len(settings), 2, width=8.4, height=0.8 + high * len(settings))
+    for row, reuse in enumerate(settings):
+        _over_tasks(axes[2 * row], reuse)
+        _by_layer(axes[2 * row + 1], reuse)
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
+    drawing.legend(*axes[1].get_legend_handles_labels(), loc="outside lower right", ncols=2)
+    return drawing
+
+
+def _over_tasks(axes: Axes, reuse: Reuse) -> None:
+    tasks = range(1, len(next(iter(reuse.sets.values()))) + 1)
+    every = max(1, len(tasks) // 10)
+    for number, (kind, values) in enumerate(reuse.sets.items()):
+        # dashes, as some lie on each other
+        style: dict[str, Any] = line_style(number) | {"linestyle": DASHES[number % len(DASHES)]}
+        middle, around = ([100 * value for value in both] for both in (values, reuse.spread[kind]))
+        error = around if reuse.seeds > 1 else None
+        axes.errorbar(tasks, middle, error, label=kind, capsize=2, markevery=(number % every, every), **style)
+    axes.set_title(reuse.label)
+    axes.set_xlabel("tasks learned")
+    axes.set_ylabel("% of all weights")
+    axes.set_xlim(left=0.5)
+    axes.set_ylim(bottom=0)
+    whole_ticks(axes)
+
+
+def _by_layer(axes: Axes, reuse: Reuse) -> None:
+    count = len(reuse.layers)
+    left = [0.0] * count
+    for number, (kind, values) in enumerate(reuse.shares.items()):
+        parts = [100 * value for value in values]
+        axes.barh(
+            range(count), parts, 0.7, left=left, label=kind, hatch=HATCHES[number], edgecolor=INK, linewidth=0.5,
+            facecolor="none" if kind == SHARES[-1] else COLOURS[number],
+        )  # fmt: skip
+        left = [start + part for start, part in zip(left, parts, strict=True)]
+    axes.set_title(f"{reuse.label}: layers at the end")
+    axes.set_yticks(range(count), [short(layer) for layer in reuse.layers])
+    axes.tick_params(axis="y", length=0, labelsize=6.5 if count > 12 else None)
+    axes.invert_yaxis()
+    axes.set_ylabel("layer")
+    axes.set_xlabel("% of its weights")
+    axes.set_xlim(0, 100)
+    axes.grid(visible=False, axis="y")
+    axes.set_axisbelow(True)
+
+
+def words(settings: tuple[Reuse, ...]) -> str:
+    parts = []
+    for reuse in settings:
+        reused, used = reuse.sets["reused per task"][-1], reuse.sets["per task"][-1]
+        parts.append(
+            f"{reuse.label} (mean over {reuse.seeds} seed{'s' if reuse.seeds > 1 else ''}): of the "
+            f"{100 * used:.1f} % of all weights that the last task uses it reuses {100 * reused / used:.0f} %; all "
+            f"tasks together use {100 * reuse.sets['all used'][-1]:.1f} %, and "
+            f"{100 * reuse.sets['reused for all tasks'][-1]:.1f} % are in every ticket."
+        )
+    if any(reuse.label.startswith("PackNet") for reuse in settings):
+        parts.append("A ticket of PackNet contains all that earlier tasks kept: it reuses without choice.")
+    return " ".join(parts)

@@ -1,0 +1,79 @@
+"""Publishing: tables, figures, the page and the gallery as files, each written whole or not at all."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from forgetfree.files import write_atomically
+from forgetfree.lab.records import RunFolder
+from forgetfree.lab.report import contents, tables, transfers, typesetting
+
+EVERY = "all"
+"""In place of a figure's name."""
+
+
+def write_table(
+    name: str | None, split: str | None, folders: Sequence[RunFolder], to: Path, console: Console
+) -> list[Path]:
+    """Print a table and write it in every form that it has; without a name, that of all runs."""
+    contents.check_name(name, split)
+    if name is None:
+        file, rows = "report", tables.rows(folders)
+        console.print(*tables.as_tables(rows, console.width), sep="\n")
+        texts = {"csv": tables.as_csv(rows), "json": tables.as_json(rows), "md": tables.as_markdown(rows)}
+    elif name == contents.TRANSFER:
+        file, read = name, transfers.transfers(folders)
+        console.print(transfers.as_table(read))
+        texts = {"md": transfers.as_markdown(read)}
+    else:
+        found = contents.laid_out(name, split, folders)
+        file = found.file
+        console.print(*typesetting.as_terminal(found), sep="\n")
+        texts = {
+            "md": typesetting.as_markdown(found),
+            "csv": typesetting.as_csv(found),
+            "tex": typesetting.as_latex(found),
+        }
+    return _written({to / f"{file}.{ending}": text.encode() for ending, text in texts.items()}.items())
+
+
+def write_figures(name: str, folders: Sequence[RunFolder], to: Path, console: Console) -> list[Path]:
+    """A figure, or all that the runs allow, as SVG and PNG; what each shows is said in words."""
+    from forgetfree.lab.report.drawing import allowed, figures, groups
+    from forgetfree.lab.report.figures.ink import as_png, as_svg
+
+    made = (drawn for group in groups(folders) for drawn in allowed(group)) if name == EVERY else figures(name, folders)
+    written = []
+    for drawn in made:
+        console.print(f"[bold]{drawn.title}[/bold] ({drawn.group.title}). {drawn.words}", highlight=False)
+        files = {
+            to / f"{drawn.file}.svg": as_svg(drawn.drawing).encode(),
+            to / f"{drawn.file}.png": as_png(drawn.drawing),
+        }
+        written += _written(files.items())
+    return written
+
+
+def write_page(folders: Sequence[RunFolder], to: Path, command: str) -> list[Path]:
+    """The one page with everything."""
+    from forgetfree.lab.report.page import page
+
+    return _written([(to, page(folders, command=command).encode())])
+
+
+def write_gallery(folders: Sequence[RunFolder], to: Path, command: str) -> list[Path]:
+    """A Markdown page of all figures, and the pictures in a folder beside it."""
+    from forgetfree.lab.report.gallery import gallery
+
+    text, pictures = gallery(folders, command=command, pictures=to.stem)
+    files = {to.parent / name: picture.encode() for name, picture in pictures.items()}
+    return _written([*files.items(), (to, text.encode())])
+
+
+def _written(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
+    paths = []
+    for path, content in files:
+        write_atomically(path, content)
+        paths.append(path)
+    return paths
