@@ -7,6 +7,9 @@ from pathlib import Path
 from forgetfree.lab.records import find_runs
 from forgetfree.lab.report import transfers, typesetting
 from forgetfree.lab.report.contents import laid_out
+from forgetfree.lab.report.drawing import groups
+from forgetfree.lab.report.figures import FIGURES
+from forgetfree.lab.report.figures.figure import Missing
 from forgetfree.lab.report.tables import as_markdown, rows
 from forgetfree.methods import METHODS
 
@@ -42,6 +45,23 @@ def test_every_stored_run_is_in_a_table_of_the_page():
     stored = {folder.path.parent for folder in find_runs([ROOT / "results"])}
     shown = {ROOT / folder for folder in re.findall(r"<!-- forgetfree report (\S+) .*-->", PAGE.read_text())}
     assert stored == shown
+
+
+def test_the_gallery_says_what_the_figures_of_the_stored_runs_say():
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    said = 0
+    for group in groups(find_runs([ROOT / "results"])):
+        for name, figure in FIGURES.items():
+            try:
+                words = figure.words(figure.measure(group.runs))
+            except Missing:
+                continue
+            assert f"\n{words}\n" in page, f"{name}, {group.title}: run the command of docs/gallery.md"
+            said += 1
+    assert said == page.count("\n### ") >= 30
+    assert {f"gallery/{path.name}" for path in (ROOT / "docs" / "gallery").iterdir()} == set(
+        re.findall(r"\]\((gallery/[^)]+)\)", page)
+    )
 
 
 def test_stored_runs_forgot_nothing_where_the_method_says_so():

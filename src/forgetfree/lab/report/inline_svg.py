@@ -21,7 +21,6 @@ LETTERS = {**VARIABLES, FAINT: "var(--quiet)"}
 """The same for text, which must be easier to see than lines in the background."""
 
 COLOUR = re.compile(r"#[0-9a-f]{6}")
-LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 FAMILY = re.compile(r"font-family: [^;]*'DejaVu Sans'[^;]*;? ?")
 UNNEEDED = ("metadata", "style")
 
@@ -30,7 +29,7 @@ Element = ElementTree.Element
 
 def inline_svg(drawing: Drawing, key: str, title: str, words: str) -> str:
     """Markup for inside an HTML page; `key` sets its ids apart from those of other drawings there."""
-    root = ElementTree.fromstring(as_svg(drawing))
+    root = ElementTree.fromstring(as_svg(drawing, ground="none"))
     for element in root.iter():
         element.tag = element.tag.partition("}")[2]
         for child in [child for child in element if child.tag.partition("}")[2] in UNNEEDED]:
@@ -58,7 +57,7 @@ def _tell(square: Element) -> None:
 
 
 def _adapt(element: Element, key: str) -> None:
-    """Colours become variables, ids and references to them those of this drawing, long numbers short."""
+    """Colours become variables, ids and references to them those of this drawing."""
     for name, value in list(element.attrib.items()):
         if name == "id":
             del element.attrib["id"]
@@ -77,8 +76,8 @@ def _adapt(element: Element, key: str) -> None:
             element.set("style", f"fill: {VARIABLES[value]}")
         elif name == "transform" and value.startswith("rotate(-0 "):
             del element.attrib[name]
-        elif name in ("d", "x", "y", "transform") and "scale" not in value:
-            element.set(name, LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", " ".join(value.split())))
+        elif name in ("d", "transform"):
+            element.set(name, " ".join(value.split()))
 
 
 def _coloured(style: str, variables: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ read in grey.
 """
 
 import io
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ SHADES = LinearSegmentedColormap.from_list("shades", ["#f4f7fb", "#7fb2d9", "#00
 """From little to much, for matrices; also in grey."""
 LIGHT, DARK = "#ffffff", "#010101"
 """What is written on a square: unlike INK the same in every theme, as the square is."""
+
+PLACES, LONG = re.compile(r'\b(?:d|x|y)="[^"]*"'), re.compile(r"-?\d+\.\d{3,}")
+"""Attributes of an SVG that say where something is, and numbers there with many decimals."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -114,12 +118,16 @@ def readable_on(colour: str) -> str:
     return LIGHT if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else DARK
 
 
-def as_svg(drawing: Drawing) -> str:
-    """The same drawing gives the same letters."""
+def as_svg(drawing: Drawing, ground: str = "white") -> str:
+    """The same drawing gives the same letters; places have two decimals, which is less than anybody can see."""
     text = io.StringIO()
     with rc_context(STYLE):
-        drawing.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()
+        drawing.savefig(text, format="svg", facecolor=ground, metadata={"Date": None, "Creator": None})
+    return PLACES.sub(lambda found: LONG.sub(_shortened, found[0]), text.getvalue())
+
+
+def _shortened(number: re.Match[str]) -> str:
+    return f"{float(number[0]):z.2f}"
 
 
 def as_png(drawing: Drawing) -> bytes:
