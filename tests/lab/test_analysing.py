@@ -142,10 +142,12 @@ def test_every_figure_either_draws_or_says_what_is_missing(runs):
 
 def test_the_gallery_shows_every_figure_it_can_and_is_the_same_each_time(runs):
     analyse_all(find_runs([runs]), QUIET)
-    text, pictures = gallery(find_runs([runs]), command="forgetfree report runs --gallery g.md", pictures="g")
-    assert "forgetfree report runs --gallery g.md" in text
+    page = Path("docs/g.md")
+    text, pictures = gallery(find_runs([runs]), page, command="forgetfree report runs")
+    assert "\nforgetfree report runs --gallery docs/g.md\n" in text
+    assert "`forgetfree report runs --figure weight_reuse`" in text
     assert len(pictures) >= 5
     for path, picture in pictures.items():
-        assert f"]({path})" in text
+        assert f"]({path.relative_to('docs')})" in text
         assert "<svg" in picture
-    assert gallery(find_runs([runs]), command="forgetfree report runs --gallery g.md", pictures="g") == (text, pictures)
+    assert gallery(find_runs([runs]), page, command="forgetfree report runs") == (text, pictures)

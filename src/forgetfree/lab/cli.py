@@ -265,7 +265,7 @@ def report(
     elif html is not None:
         written = publishing.write_page(folders, html, command)
     elif gallery is not None:
-        written = publishing.write_gallery(folders, gallery, f"{command} --gallery {gallery}")
+        written = publishing.write_gallery(folders, gallery, command)
     else:
         written = publishing.write_table(table, split, folders, target, console)
     waiting = [folder for folder in folders if not folder.finished]

@@ -66,9 +66,8 @@ def write_gallery(folders: Sequence[RunFolder], to: Path, command: str) -> list[
     """A Markdown page of all figures, and the pictures in a folder beside it."""
     from forgetfree.lab.report.gallery import gallery
 
-    text, pictures = gallery(folders, command=command, pictures=to.stem)
-    files = {to.parent / name: picture.encode() for name, picture in pictures.items()}
-    return _written([*files.items(), (to, text.encode())])
+    text, pictures = gallery(folders, to, command=command)
+    return _written([*((path, picture.encode()) for path, picture in pictures.items()), (to, text.encode())])
 
 
 def _written(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
