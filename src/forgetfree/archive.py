@@ -34,7 +34,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from forgetfree.certificate import Verified, difference
-from forgetfree.chance import borrowed
+from forgetfree.chance import borrowed, threads
 from forgetfree.codec import CODECS, CodecError, first_use
 from forgetfree.contracts import Certificate, Learned, Memory, Stored
 from forgetfree.errors import ArchiveError, ForgetfreeError, InputError
@@ -335,13 +335,9 @@ def _tickets(manifest: Mapping[str, Any]) -> list[str]:
 def _threads_of(tasks: Mapping[str, Learned]) -> Iterator[None]:
     """As many threads as when the tasks were certified, if that was one number: then the bits must be the same."""
     counts = {known.certificate.fingerprint.get("threads") for known in tasks.values() if known.certificate}
-    before = torch.get_num_threads()
-    try:
-        if len(counts) == 1:
-            torch.set_num_threads(min(int(counts.pop() or before), MOST_THREADS))
+    said = int(counts.pop() or 0) if len(counts) == 1 else 0
+    with threads(min(said or torch.get_num_threads(), MOST_THREADS)):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

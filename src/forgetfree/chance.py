@@ -93,3 +93,14 @@ def borrowed(device: torch.device) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(legacy)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with so many threads: sums in another order have other last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from forgetfree.chance import threads
 from forgetfree.errors import InputError
 from forgetfree.lab.analyses import ANALYSES
 from forgetfree.lab.analyses.subject import Advance, Subject
@@ -56,12 +56,8 @@ def _advanced(bars: Progress, bar: TaskID, done: int, part: float) -> None:
 
 
 def _analyse(subject: Subject, name: str, advance: Advance) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(subject.plan.threads)  # answers are those of the run
-    try:
+    with threads(subject.plan.threads):  # answers are those of the run
         subject.folder.keep_analysis(name, ANALYSES[name].analyse(subject, advance))
-    finally:
-        torch.set_num_threads(before)
 
 
 def _known(only: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from torch import nn
 
 import forgetfree
 from forgetfree.batches import batches, count_samples, repeated
-from forgetfree.chance import borrowed, derive, reseed
+from forgetfree.chance import borrowed, derive, reseed, threads
 from forgetfree.contracts import Learner
 from forgetfree.errors import InputError
 from forgetfree.heads import HEADS, linear_head
@@ -177,9 +177,7 @@ def perform(
             if progress:
                 progress(step)
 
-        before = torch.get_num_threads()
-        torch.set_num_threads(plan.threads)
-        try:
+        with threads(plan.threads):
             tell({"event": "start"})
             scenario = METHODS[plan.method].scenario
             own: dict[str, Any] = {"backbone": backbone}
@@ -189,8 +187,6 @@ def perform(
                 learner, benchmark, dense=dense, checkpoints=folder.checkpoints, archive=folder.archive, progress=watch,
                 say=tell, **own, **plan.settings["protocol"],
             )  # fmt: skip
-        finally:
-            torch.set_num_threads(before)
         folder.save(record)
         tell({"event": "finish"})
         return record
@@ -242,13 +238,11 @@ def _timed(plan: Plan, data_root: Path | None, steps: int) -> float:
     some = first.classes[:samples]  # every class has a sample, however few there are
     labels = torch.arange(samples) % len(some)
     train = (batch.inputs, labels if first.classifies else batch.labels)
-    before = torch.get_num_threads()
-    torch.set_num_threads(plan.threads)
     started = time.monotonic()
-    learner.learn(replace(first, classes=some, train=train, valid=None))
-    if finish := getattr(learner, "finish", None):
-        finish()
-    torch.set_num_threads(before)
+    with threads(plan.threads):
+        learner.learn(replace(first, classes=some, train=train, valid=None))
+        if finish := getattr(learner, "finish", None):
+            finish()
     return time.monotonic() - started
 
 

@@ -5,8 +5,7 @@ The linear head that the base session trains is part of it, the last entries of 
 there m is one in all methods.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from forgetfree.chance import threads
 from forgetfree.errors import LearningError
 from forgetfree.heads import Whole
 from forgetfree.lab.analyses.subject import Advance, Subject
@@ -85,7 +85,7 @@ def replay(subject: Subject, epochs: Collection[int], advance: Advance) -> Repla
     benchmark, built, _ = build(subject.plan, subject.data_root)
     learner: Any = built
     snapshots: list[Snapshot] = []
-    with _threads(subject.plan.threads):
+    with threads(subject.plan.threads):
         with learner.learning(benchmark.tasks[0]) as session:
 
             def look(step: Progress) -> None:
@@ -101,17 +101,6 @@ def replay(subject: Subject, epochs: Collection[int], advance: Advance) -> Repla
     inputs, labels = task.train
     answer = _answering(whole, inputs.double())
     return Replay(tuple(snapshots), answer, lambda seen: task_loss(task, answer(seen), labels), labels)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """As many as the run had: sums in another order have other last bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _snapshot(epoch: int, state: Mapping[str, Tensor], learner: Any) -> Snapshot:
