@@ -112,6 +112,11 @@ def test_a_family_is_a_label_without_its_capacity(seen):
     assert [comparison.family(one) for one in series(runs)] == ["EWC", "WSN", "WSN, recipe.lr=0.1"]
 
 
+def test_a_label_leaves_out_what_the_group_says(seen):
+    (one,) = series([seen(overrides={"benchmark.tasks": 2, "recipe.lr": 0.1})])
+    assert one.label == "WSN, c = 10 %, recipe.lr=0.1"
+
+
 @pytest.mark.parametrize(
     ("count", "ticks"), [(1, [1]), (3, [1, 2, 3]), (20, [*range(1, 21)]), (100, [1, *range(5, 101, 5)])]
 )

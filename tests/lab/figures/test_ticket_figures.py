@@ -93,6 +93,12 @@ def test_runs_without_an_analysis_are_left_out_where_others_have_it(analysed):
     assert growth.seeds == 1
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_single_task_has_nothing_to_show(analysed, name):
+    with pytest.raises(Missing, match="single task.*forgetfree run til/digits_permuted --method wsn"):
+        FIGURES[name].measure([analysed(accuracy=[[0.9]])])
+
+
 def test_growth_has_a_panel_for_each_capacity_of_wsn_alone(analysed):
     runs = [analysed(capacity=0.3), analysed(capacity=0.05), analysed("packnet")]
     assert [growth.label for growth in capacity_growth.measure(runs)] == ["WSN, c = 5 %", "WSN, c = 30 %"]

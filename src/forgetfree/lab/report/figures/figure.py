@@ -88,8 +88,8 @@ def having(runs: Sequence[Seen], wanted: Callable[[Seen], bool], what: str) -> l
 
 
 def _rest(source: str) -> list[str]:
-    """What sets runs apart beside method, capacity and scale."""
-    return [part for part in source.split(", ")[1:] if not part.startswith("scale ")]
+    """What sets runs apart beside method, capacity, scale and benchmark, which are said elsewhere."""
+    return [part for part in source.split(", ")[1:] if not part.startswith(("scale ", "benchmark."))]
 
 
 __all__ = ["Drawing", "Figure", "Missing", "Seen", "Series", "analysed", "deviation", "having", "series"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed, deviation, having, series
+from forgetfree.lab.report.figures.figure import Drawing, Missing, Seen, Series, analysed, deviation, having, series
 from forgetfree.lab.report.figures.ink import COLOURS, DASHES, INK, canvas, line_style, whole_ticks
 
 TITLE = "Weight reuse"
@@ -45,6 +45,8 @@ def series_of(runs: Sequence[Seen], methods: Sequence[str], analysis: str) -> li
     settings = runs[0].plan["run"]
     run = f"forgetfree run {settings['experiment']} --method {methods[0]} --scale {settings['scale']}"
     first = having(runs, lambda seen: seen.method == methods[0], f"this needs a run, made with: {run}")
+    if len(first[0].record.tasks) < 2:
+        raise Missing(f"a single task has nothing to reuse; a run of several is made with: {run}")
     if not any(seen.folder.analysis(analysis) for seen in first):
         analysed(first[0], analysis)  # says how to make it
     return series([seen for seen in runs if seen.method in methods and seen.folder.analysis(analysis)])
