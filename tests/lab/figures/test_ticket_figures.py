@@ -95,7 +95,7 @@ def test_runs_without_an_analysis_are_left_out_where_others_have_it(analysed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_single_task_has_nothing_to_show(analysed, name):
-    with pytest.raises(Missing, match="single task.*forgetfree run til/digits_permuted --method wsn"):
+    with pytest.raises(Missing, match=r"single task.*forgetfree run til/digits_permuted --method wsn"):
         FIGURES[name].measure([analysed(accuracy=[[0.9]])])
 
 
