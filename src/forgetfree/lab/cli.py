@@ -252,18 +252,23 @@ def report(
     JSON.
     """
     from forgetfree.lab.records import find_runs
-    from forgetfree.lab.report import publishing
+    from forgetfree.lab.report import contents, publishing
 
     kinds = {"--table": table, "--figure": figure, "--html": html, "--gallery": gallery}
     asked = [kind for kind, value in kinds.items() if value is not None]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} are asked for one at a time.")
+    if show and html is None:
+        raise InputError("--open opens the page of --html: say where it is to be written.")
+    if to and (html or gallery):
+        raise InputError(f"{asked[0]} is itself where to write, so leave --to out.")
+    contents.check_name(table, split)
     folders, target = find_runs(runs), to or runs[0]
     command = f"forgetfree report {' '.join(map(str, runs))}"
     if figure is not None:
         written = publishing.write_figures(figure, folders, target, console)
     elif html is not None:
-        written = publishing.write_page(folders, html, command)
+        written = publishing.write_page(folders, html, f"{command} --html {html}")
     elif gallery is not None:
         written = publishing.write_gallery(folders, gallery, command)
     else:

@@ -8,7 +8,7 @@ from rich.table import Table
 from forgetfree.lab.analysing import analyse_all
 from forgetfree.lab.display import Display
 from forgetfree.lab.experiment import perform, plan
-from forgetfree.lab.records import Record, find_runs
+from forgetfree.lab.records import Record, RunFolder
 from forgetfree.lab.report.publishing import write_page
 
 EXPERIMENT, SCALE = "til/digits_permuted", "cpu"
@@ -52,7 +52,7 @@ def demo(console: Console, out: Path, page: Path, *, seed: int = 0) -> None:
         f"WSN: after every task all earlier tasks were asked again; {wsn.compared:,} answers were compared bit for bit "
         f"with those given right after learning, and [bold]{wsn.different:,} differ[/bold].\n",
     )
-    runs = find_runs([out])
+    runs = [RunFolder(out / run.folder) for run in plans]
     with console.status("drawing the page …"):
         analyse_all(runs, Console(quiet=True))
         write_page(runs, page, "forgetfree demo")

@@ -17,7 +17,6 @@ def write_table(
     name: str | None, split: str | None, folders: Sequence[RunFolder], to: Path, console: Console
 ) -> list[Path]:
     """Print a table and write it in every form that it has; without a name, that of all runs."""
-    contents.check_name(name, split)
     if name is None:
         file, rows = "report", tables.rows(folders)
         console.print(*tables.as_tables(rows, console.width), sep="\n")

@@ -9,7 +9,7 @@ from forgetfree.lab.metrics import BYTES
 from forgetfree.lab.report.columns import dense_weights
 from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed, deviation
 from forgetfree.lab.report.figures.ink import DASHES, canvas, line_style, whole_ticks
-from forgetfree.lab.report.figures.weight_reuse import series_of
+from forgetfree.lab.report.figures.of_tickets import series_of
 
 TITLE = "Capacity growth"
 
@@ -75,7 +75,7 @@ def draw(settings: tuple[Growth, ...]) -> Drawing:
             middle = [100 * value for value in values]
             around = [100 * value for value in growth.spread[name]]
             # dashes, as some lie on each other
-            style: dict[str, Any] = line_style(number) | {"linestyle": DASHES[number % len(DASHES)]}
+            style = line_style(number) | {"linestyle": DASHES[number % len(DASHES)]}
             every = max(1, len(middle) // 8)
             panel.plot(growth.tasks[name], middle, label=name, markevery=(number % every, every), **style)
             if growth.seeds > 1:

@@ -8,7 +8,6 @@ and a ratio grows without bound where a jump lies between two networks that are 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 from forgetfree.lab.report.figures.beside import NAMES, SMALL, small_networks
 from forgetfree.lab.report.figures.figure import Drawing, Seen, analysed
@@ -65,7 +64,7 @@ def draw(found: Ratios) -> Drawing:
     drawing, every = canvas(1, len(READINGS), width=7.6, height=3.4)
     for axes, (reading, spreads) in zip(every, found.readings.items(), strict=True):
         for number, one in enumerate(spreads):
-            style: dict[str, Any] = line_style(number)
+            style = line_style(number)
             places = [at + (number - (len(spreads) - 1) / 2) * APART for at in range(len(found.kinds))]
             low, lower, _, upper, high = zip(*one.quantiles, strict=True)
             axes.vlines(places, low, high, color=style["color"], linewidth=1.0)

@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 
 from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed
 from forgetfree.lab.report.figures.ink import SHADES, canvas, matrix
-from forgetfree.lab.report.figures.weight_reuse import series_of
+from forgetfree.lab.report.figures.of_tickets import series_of
 
 TITLE = "Mask correlation"
 
@@ -42,7 +42,7 @@ def _alike(one: Series) -> Alike:
     tasks = range(len(found[0]["tasks"]))
     matrices = [each["correlation"] for each in found]
     values = tuple(tuple(_mean([matrix[i][j] for matrix in matrices]) for j in tasks) for i in tasks)
-    agreement = mean(each["agreement"][t][t - 1] for each in found for t in tasks[1:]) if len(tasks) > 1 else 1.0
+    agreement = mean(each["agreement"][t][t - 1] for each in found for t in tasks[1:])
     return Alike(one.label, len(found), values, agreement, mean(_density(each) for each in found))
 
 
@@ -54,7 +54,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _density(found: Any) -> float:
     """How full the tickets are that a later one is compared with."""
     used = [sum(counts) for counts in zip(*found["sets"]["per task"].values(), strict=True)]
-    return float(mean(used[:-1] or used) / sum(found["weights"].values()))
+    return float(mean(used[:-1]) / sum(found["weights"].values()))
 
 
 def draw(settings: tuple[Alike, ...]) -> Drawing:
@@ -106,8 +106,7 @@ def _range(seeds: Sequence[int]) -> str:
 
 def _neighbours(alike: Alike) -> float | None:
     """The correlation of a task with the one before it, mean over tasks."""
-    beside = [row[t - 1] for t, row in enumerate(alike.correlation) if t]
-    return _mean(beside) if beside else None
+    return _mean([row[t - 1] for t, row in enumerate(alike.correlation) if t])
 
 
 def _percent(value: float | None) -> str:

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 from forgetfree.lab.report.figures.figure import Drawing, Seen, analysed, deviation
 from forgetfree.lab.report.figures.ink import COLOURS, INK, canvas, line_style, whole_ticks
-from forgetfree.lab.report.figures.weight_reuse import nearest, series_of, short
+from forgetfree.lab.report.figures.of_tickets import nearest, series_of, short
 
 TITLE = "Reuse ablation"
 
@@ -50,11 +49,9 @@ def measure(runs: Sequence[Seen]) -> Ablation:
     seeds = {variant: [_known([each["variants"][variant][t] for each in found]) for t in tasks] for variant in LABELS}
     layers = tuple(found[0]["layers"])
     lost = {
-        layer: [
-            mean(each["variants"][TICKET][t] - each["layers"][layer][t] for each in found) for t in tasks[1:]
-        ] or [0.0]
+        layer: [mean(each["variants"][TICKET][t] - each["layers"][layer][t] for each in found) for t in tasks[1:]]
         for layer in layers
-    }  # fmt: skip
+    }
     return Ablation(
         chosen.label,
         len(found),
@@ -78,7 +75,7 @@ def draw(ablation: Ablation) -> Drawing:
     for number, (variant, values) in enumerate(ablation.accuracy.items()):
         places = [t + 1 for t, value in enumerate(values) if value is not None]
         middle, around = ([100 * value for value in _known(both)] for both in (values, ablation.deviation[variant]))
-        style: dict[str, Any] = {"markevery": max(1, len(middle) // 10), **line_style(number)}
+        style = {"markevery": max(1, len(middle) // 10), **line_style(number)}
         error = around if ablation.seeds > 1 else None
         tasks.errorbar(places, middle, error, label=LABELS[variant], capsize=2, **style)
     tasks.set_title(ablation.label)

@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 from matplotlib.axes import Axes
 
-from forgetfree.lab.report.figures.figure import Drawing, Missing, Seen, Series, analysed, deviation, having, series
+from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed, deviation
 from forgetfree.lab.report.figures.ink import COLOURS, DASHES, INK, canvas, line_style, whole_ticks
+from forgetfree.lab.report.figures.of_tickets import nearest, series_of, short
 
 TITLE = "Weight reuse"
 
-USUAL = 0.1
-"""The capacity at which the paper looks into a network."""
 SHARES = ("used by all tasks", "by several", "by one task", "by none")
 HATCHES = ("", "//", "..", "")
 
@@ -38,28 +36,6 @@ def measure(runs: Sequence[Seen]) -> tuple[Reuse, ...]:
     found = series_of(runs, ["wsn", "packnet"], "tickets")
     chosen = nearest([one for one in found if one.method == "wsn"])
     return tuple(_reuse(one) for one in [chosen, *(one for one in found if one.method == "packnet")])
-
-
-def series_of(runs: Sequence[Seen], methods: Sequence[str], analysis: str) -> list[Series]:
-    """The series of some methods, by the runs that have the analysis; of the first method one must be there."""
-    settings = runs[0].plan["run"]
-    run = f"forgetfree run {settings['experiment']} --method {methods[0]} --scale {settings['scale']}"
-    first = having(runs, lambda seen: seen.method == methods[0], f"this needs a run, made with: {run}")
-    if len(first[0].record.tasks) < 2:
-        raise Missing(f"a single task has nothing to reuse; a run of several is made with: {run}")
-    if not any(seen.folder.analysis(analysis) for seen in first):
-        analysed(first[0], analysis)  # says how to make it
-    return series([seen for seen in runs if seen.method in methods and seen.folder.analysis(analysis)])
-
-
-def nearest(members: Sequence[Series], capacity: float = USUAL) -> Series:
-    """The series whose capacity is nearest to the one that is asked for."""
-    return min(members, key=lambda one: abs((one.capacity or 0.0) - capacity))
-
-
-def short(layer: str) -> str:
-    """The name of a layer as it stands at an axis."""
-    return layer.removesuffix(".weight")
 
 
 def _reuse(one: Series) -> Reuse:
@@ -106,7 +82,7 @@ def _over_tasks(axes: Axes, reuse: Reuse) -> None:
     every = max(1, len(tasks) // 10)
     for number, (kind, values) in enumerate(reuse.sets.items()):
         # dashes, as some lie on each other
-        style: dict[str, Any] = line_style(number) | {"linestyle": DASHES[number % len(DASHES)]}
+        style = line_style(number) | {"linestyle": DASHES[number % len(DASHES)]}
         middle, around = ([100 * value for value in both] for both in (values, reuse.spread[kind]))
         error = around if reuse.seeds > 1 else None
         axes.errorbar(tasks, middle, error, label=kind, capsize=2, markevery=(number % every, every), **style)
