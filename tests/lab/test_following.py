@@ -9,6 +9,7 @@ from forgetfree.errors import InputError
 from forgetfree.lab.experiment import perform, plan
 from forgetfree.lab.following import Followed, Follower, Story, follow, retold
 from forgetfree.lab.records import RunFolder
+from made_up_runs import write_events
 
 
 def event(at, kind, **more):
@@ -37,14 +38,6 @@ def told(events, **more):
     for each in events:
         story.add(each)
     return story
-
-
-def write(folder, events, *, mode="w"):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.toml").write_text('[run]\nexperiment = "til/made_up"\n')
-    with (folder / "events.jsonl").open(mode) as file:
-        file.writelines(json.dumps(each) + "\n" for each in events)
-    return folder
 
 
 def test_every_event_is_read_once_while_the_file_grows(tmp_path):
@@ -80,17 +73,17 @@ def test_broken_lines_are_left_out_and_the_event_after_half_a_line_is_read(tmp_p
 
 def test_a_file_that_was_cut_replaced_or_deleted_is_read_anew(tmp_path):
     file, events = tmp_path / "events.jsonl", life(100.0, range(2))
-    write(tmp_path, events)
+    write_events(tmp_path, events)
     follower = Follower(file)
     follower.news()
-    write(tmp_path, events[:3])
+    write_events(tmp_path, events[:3])
     news = follower.news()
     assert news.anew
     assert news.events == events[:3]
-    other = write(tmp_path / "other", events)
+    other = write_events(tmp_path / "other", events)
     (other / "events.jsonl").replace(file)
     assert follower.news().events == events
-    write(tmp_path, life(200.0, range(3)))  # the same file, longer than before
+    write_events(tmp_path, life(200.0, range(3)))  # the same file, longer than before
     news = follower.news()
     assert news.anew
     assert len(news.events) == len(life(200.0, range(3)))
@@ -166,7 +159,7 @@ def test_overall_accuracy_and_capacity_are_taken_where_they_are_told():
 
 def test_states_follow_the_folder_and_its_lock(tmp_path):
     now = time.time()
-    folder = RunFolder(write(tmp_path / "experiment" / "run", []))
+    folder = RunFolder(write_events(tmp_path / "experiment" / "run", []))
     run = Followed(folder)
 
     def state(at):
@@ -176,7 +169,7 @@ def test_states_follow_the_folder_and_its_lock(tmp_path):
     with folder.locked():
         assert state(now) == "waiting"
         assert state(now + 1000) == "waiting"
-        write(folder.path, life(now, [0])[:3])
+        write_events(folder.path, life(now, [0])[:3])
         assert state(now + 11) == "running"
         assert state(now + 1000) == "running"  # silent, but held
     assert state(now + 12) == "running"
@@ -189,7 +182,7 @@ def test_states_follow_the_folder_and_its_lock(tmp_path):
 
 
 def test_a_lock_is_not_made_where_there_is_none(tmp_path):
-    folder = write(tmp_path / "run", life(100.0, [0]))
+    folder = write_events(tmp_path / "run", life(100.0, [0]))
     run = Followed(RunFolder(folder))
     run.look()
     assert run.state == "stopped"
@@ -200,9 +193,9 @@ def test_folders_that_appear_or_go_are_noticed_and_known_ones_are_kept(tmp_path)
     with pytest.raises(InputError, match="no folder"):
         follow([tmp_path / "nowhere"])
     assert follow([tmp_path]) == []
-    write(tmp_path / "b", life(100.0, [0]))
+    write_events(tmp_path / "b", life(100.0, [0]))
     (first,) = follow([tmp_path])
-    write(tmp_path / "a", [])
+    write_events(tmp_path / "a", [])
     runs = follow([tmp_path, tmp_path / "a"], [first])
     assert [run.folder.path.name for run in runs] == ["a", "b"]
     assert runs[1] is first

@@ -15,6 +15,7 @@ from forgetfree.lab import watching
 from forgetfree.lab.following import follow
 from forgetfree.lab.records import RunFolder
 from forgetfree.lab.watching import picture, watch
+from made_up_runs import write_events
 
 PACE = 10.0
 
@@ -35,14 +36,6 @@ def events_of(tasks, learned, *, began, epochs=3, forget=0.1):
             cost = {"formula": 0.1 * (t + 1), "density": 0.05 * (t + 1)}
             events.append({"time": at, "event": "tested", **place, "accuracy": row, "footprint": cost})
     return events
-
-
-def made_up(folder, events, *, mode="w"):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.toml").write_text('[run]\nexperiment = "til/made_up"\nmethod = "wsn"\n')
-    with (folder / "events.jsonl").open(mode) as file:
-        file.writelines(json.dumps(each) + "\n" for each in events)
-    return folder
 
 
 def finish(folder, tasks):
@@ -66,7 +59,7 @@ def piped():
 
 def test_a_picture_has_a_run_with_its_numbers_and_its_matrix(tmp_path):
     now = time.time()
-    made_up(tmp_path / "til-made_up" / "wsn-smoke-seed0", events_of(4, 2, began=now - 7 * PACE))
+    write_events(tmp_path / "til-made_up" / "wsn-smoke-seed0", events_of(4, 2, began=now - 7 * PACE))
     lines = shown(tmp_path, now).splitlines()
     assert lines[1] == "til-made_up/wsn-smoke-seed0"
     assert " ".join(lines[0].split()) == "state done task epoch loss val % acc % cap % time left"
@@ -84,7 +77,7 @@ def test_a_picture_of_twenty_tasks_fits_into_80_columns_and_30_rows(tmp_path):
     now = time.time()
     for name, learned in (("a", 19), ("b" * 90, 5), ("c", 3), ("d", 2), ("e", 1), ("f", 1), ("g", 1), ("h", 1)):
         events = events_of(20, learned, began=now - 1000, forget=0.02)
-        made_up(tmp_path / "til-made_up" / f"{name}-seed0", events)
+        write_events(tmp_path / "til-made_up" / f"{name}-seed0", events)
     text = shown(tmp_path, now, width=80, height=30)
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= 30
@@ -95,7 +88,7 @@ def test_a_picture_of_twenty_tasks_fits_into_80_columns_and_30_rows(tmp_path):
 
 def test_cells_are_shaded_and_only_they(tmp_path):
     now = time.time()
-    made_up(tmp_path / "e" / "r", events_of(3, 3, began=now - 90, forget=0.45))
+    write_events(tmp_path / "e" / "r", events_of(3, 3, began=now - 90, forget=0.45))
     text = picture(follow([tmp_path]), now)
     shaded = {
         text.plain[span.start : span.end].strip(): str(span.style) for span in text.spans if " on " in str(span.style)
@@ -106,7 +99,7 @@ def test_cells_are_shaded_and_only_they(tmp_path):
 
 def test_more_tasks_than_columns_become_small_bars(tmp_path):
     now = time.time()
-    made_up(tmp_path / "e" / "r", events_of(100, 60, began=now - 3000, forget=0.01))
+    write_events(tmp_path / "e" / "r", events_of(100, 60, began=now - 3000, forget=0.01))
     text = shown(tmp_path, now)
     assert "each task now" in text
     assert "mean so far" in text
@@ -118,20 +111,20 @@ def test_numbers_that_are_none_do_not_break_the_picture(tmp_path):
     for each in events:
         if each["event"] == "epoch":
             each |= {"loss": float("nan"), "valid_accuracy": None}
-    made_up(tmp_path / "e" / "r", events)
+    write_events(tmp_path / "e" / "r", events)
     assert "nan" in shown(tmp_path, now)
 
 
 def test_a_terminal_without_unicode_gets_ascii(tmp_path):
-    made_up(tmp_path / "e" / ("r" * 100), events_of(4, 2, began=time.time() - 70))
+    write_events(tmp_path / "e" / ("r" * 100), events_of(4, 2, began=time.time() - 70))
     shown(tmp_path, time.time(), ascii_only=True).encode("ascii")
 
 
 def test_old_finished_runs_do_not_crowd_out_what_moves(tmp_path):
     now = time.time()
     for i in range(10):
-        finish(made_up(tmp_path / "e" / f"old-{i}", events_of(2, 2, began=now - 9000 - i)), 2)
-    made_up(tmp_path / "e" / "new", events_of(2, 1, began=now - 40))
+        finish(write_events(tmp_path / "e" / f"old-{i}", events_of(2, 2, began=now - 9000 - i)), 2)
+    write_events(tmp_path / "e" / "new", events_of(2, 1, began=now - 40))
     text = shown(tmp_path, now)
     assert text.splitlines()[1] == "e/new"
     assert "1 running, 10 finished; 3 shown" in text
@@ -140,7 +133,7 @@ def test_old_finished_runs_do_not_crowd_out_what_moves(tmp_path):
 def test_once_prints_a_picture_and_returns(tmp_path):
     console = piped()
     watch([tmp_path], console, once=True)
-    made_up(tmp_path / "e" / "r", events_of(2, 1, began=time.time() - 40))
+    write_events(tmp_path / "e" / "r", events_of(2, 1, began=time.time() - 40))
     watch([tmp_path], console, once=True)
     assert "No run yet." in console.file.getvalue()
     assert "1 running" in console.file.getvalue()
@@ -156,7 +149,7 @@ def test_lines_tell_every_change_once_until_all_is_finished(tmp_path, monkeypatc
     def sleep(_):
         i = next(looks)
         if i % 2 == 0 and i // 2 < len(events):
-            made_up(folder, [events[i // 2]], mode="a")
+            write_events(folder, [events[i // 2]], mode="a")
         elif i // 2 == len(events):
             finish(folder, 2)
 
@@ -177,7 +170,7 @@ def test_an_interrupt_ends_quietly(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(watching.time, "sleep", sleep)
-    made_up(tmp_path / "e" / "r", events_of(2, 1, began=time.time() - 40))
+    write_events(tmp_path / "e" / "r", events_of(2, 1, began=time.time() - 40))
     for terminal in (False, True):
         console = Console(file=io.StringIO(), width=80, force_terminal=terminal)
         watch([tmp_path], console)
@@ -185,7 +178,7 @@ def test_an_interrupt_ends_quietly(tmp_path, monkeypatch):
 
 
 def test_a_terminal_is_drawn_on_until_all_is_finished(tmp_path, monkeypatch):
-    folder = made_up(tmp_path / "e" / "r", events_of(2, 1, began=time.time() - 40))
+    folder = write_events(tmp_path / "e" / "r", events_of(2, 1, began=time.time() - 40))
     monkeypatch.setattr(watching.time, "sleep", lambda _: finish(folder, 2))
     console = Console(file=io.StringIO(), width=80, height=30, force_terminal=True, color_system=None)
     watch([tmp_path], console)
@@ -225,7 +218,7 @@ def mirror():
 
 
 def test_tensorboard_reads_what_the_events_told(tmp_path, mirror):
-    folder = made_up(tmp_path / "e" / "r", events_of(3, 2, began=1000.0))
+    folder = write_events(tmp_path / "e" / "r", events_of(3, 2, began=1000.0))
     for _ in range(2):  # a second mirror takes the place of the first
         mirror([RunFolder(folder)], tmp_path / "logs")
         read = scalars(tmp_path / "logs" / "e" / "r")
@@ -239,19 +232,19 @@ def test_tensorboard_reads_what_the_events_told(tmp_path, mirror):
 def test_tensorboard_is_told_nothing_twice_after_a_stop(tmp_path, mirror):
     whole = events_of(3, 3, began=1000.0)
     again = [*whole[:8], *({**each, "time": each["time"] + 5000} for each in whole)]
-    mirror([RunFolder(made_up(tmp_path / "e" / "r", whole))], tmp_path / "whole")
-    mirror([RunFolder(made_up(tmp_path / "e" / "r", again))], tmp_path / "again")
+    mirror([RunFolder(write_events(tmp_path / "e" / "r", whole))], tmp_path / "whole")
+    mirror([RunFolder(write_events(tmp_path / "e" / "r", again))], tmp_path / "again")
     assert scalars(tmp_path / "again" / "e" / "r") == scalars(tmp_path / "whole" / "e" / "r")
 
 
 def test_tensorboard_grows_with_the_run(tmp_path, mirror, monkeypatch):
     events = events_of(2, 2, began=time.time() - 60)
-    folder = made_up(tmp_path / "runs" / "r", events[:3])
+    folder = write_events(tmp_path / "runs" / "r", events[:3])
     steps = []
 
     def sleep(_):
         steps.append(len(scalars(tmp_path / "logs" / "runs" / "r")["loss/all"]))
-        made_up(folder, events[3:], mode="a")
+        write_events(folder, events[3:], mode="a")
         finish(folder, 2)
 
     monkeypatch.setattr(watching.time, "sleep", sleep)
@@ -263,7 +256,7 @@ def test_tensorboard_grows_with_the_run(tmp_path, mirror, monkeypatch):
 def test_records_without_events_are_mirrored_and_equal_names_kept_apart(tmp_path, mirror):
     folders = [tmp_path / where / "e" / "r" for where in ("here", "there")]
     for folder in folders:
-        finish(made_up(folder, []), 2)
+        finish(write_events(folder, []), 2)
     mirror([RunFolder(folder) for folder in folders], tmp_path / "logs")
     for place in (Path("e/r"), Path("there/e/r")):
         assert scalars(tmp_path / "logs" / place)["accuracy/mean"] == [(1, 1.0), (2, 1.0)]
