@@ -125,6 +125,19 @@ def test_runs_of_different_benchmarks_are_grouped_and_never_mixed(runs):
     assert len({group.slug for group in found}) == 2
 
 
+def test_groups_that_differ_in_the_backbone_alone_write_different_files(runs):
+    for hidden in ([20], [30]):
+        (other,) = plan("til/digits_split", methods=["finetune"], scale="smoke", overrides={"backbone.hidden": hidden})
+        perform(other, runs)
+    folder = RunFolder(runs / other.folder)
+    told = (folder.path / "run.toml").read_text()
+    shutil.copytree(folder.path, runs / "elsewhere")
+    (runs / "elsewhere" / "run.toml").write_text(told.replace("hidden = [\n    30,\n]", "hidden = [\n    31,\n]", 1))
+    found = groups(find_runs([runs]))
+    assert [group.details for group in found] == ["hidden=[30]", "hidden=[20]", "hidden=[30] again", ""]  # by folder
+    assert len({group.slug for group in found}) == len({group.title for group in found}) == len(found)
+
+
 def test_every_figure_either_draws_or_says_what_is_missing(runs):
     analyse_all(find_runs([runs]), QUIET)
     (group,) = groups(find_runs([runs]))

@@ -1,7 +1,7 @@
 """Drawing: the figures that finished runs allow, for each benchmark and scale by itself."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib import rc_context
@@ -10,7 +10,7 @@ from forgetfree.errors import InputError
 from forgetfree.lab.records import RunFolder
 from forgetfree.lab.report.columns import Seen, views
 from forgetfree.lab.report.figures import FIGURES
-from forgetfree.lab.report.figures.figure import Drawing, Missing
+from forgetfree.lab.report.figures.figure import TOLD_BY_GROUP, Drawing, Missing
 from forgetfree.lab.report.figures.ink import STYLE
 from forgetfree.lab.report.tables import finished
 
@@ -32,7 +32,8 @@ class Group:
     @property
     def slug(self) -> str:
         """The title as part of a file name."""
-        return "-".join(filter(None, [self.experiment.replace("/", "-"), self.details, self.scale])).replace(" ", "_")
+        parts = filter(None, [self.experiment.replace("/", "-"), self.details, self.scale])
+        return "-".join(parts).replace(" ", "_").replace("/", "_")
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,19 @@ def groups(folders: Sequence[RunFolder]) -> list[Group]:
         for run in views(folder):
             plan = run.plan
             benchmark = {key: value for key, value in plan["benchmark"].items() if key != "draw"}
-            details = {key: value for key, value in plan.get("overrides", {}).items() if key.startswith("benchmark.")}
+            details = {key: value for key, value in plan.get("overrides", {}).items() if key.startswith(TOLD_BY_GROUP)}
             details.pop("benchmark.draw", None)
             said = " ".join(f"{key.partition('.')[2]}={value}" for key, value in sorted(details.items()))
             alike = repr((sorted(benchmark.items()), sorted(plan["backbone"].items())))
             found.setdefault((plan["run"]["experiment"], plan["run"]["scale"], said, alike), []).append(run)
-    return [Group(experiment, scale, said, runs) for (experiment, scale, said, _), runs in found.items()]
+    made: list[Group] = []
+    for (experiment, scale, said, _), runs in found.items():
+        known = {group.slug for group in made}
+        group = Group(experiment, scale, said, runs)
+        while group.slug in known:  # alike in words, such as runs of another version of the catalog
+            group = replace(group, details=f"{group.details} again".strip())
+        made.append(group)
+    return made
 
 
 def drawn(name: str, group: Group) -> Drawn:

@@ -17,6 +17,9 @@ from forgetfree.lab.report.layout import label
 from forgetfree.lab.report.our_rows import grouped
 from forgetfree.lab.report.published import methods, session_methods
 
+TOLD_BY_GROUP = ("benchmark.", "backbone.")
+"""Overrides that all runs of a figure have alike: the title of their group says them, not the label of a line."""
+
 
 class Missing(InputError):
     """The runs do not have what a figure needs."""
@@ -88,8 +91,19 @@ def having(runs: Sequence[Seen], wanted: Callable[[Seen], bool], what: str) -> l
 
 
 def _rest(source: str) -> list[str]:
-    """What sets runs apart beside method, capacity, scale and benchmark, which are said elsewhere."""
-    return [part for part in source.split(", ")[1:] if not part.startswith(("scale ", "benchmark."))]
+    """What sets runs apart beside method, capacity and scale, and what the group of runs says."""
+    return [part for part in source.split(", ")[1:] if not part.startswith(("scale ", *TOLD_BY_GROUP))]
 
 
-__all__ = ["Drawing", "Figure", "Missing", "Seen", "Series", "analysed", "deviation", "having", "series"]
+__all__ = [
+    "TOLD_BY_GROUP",
+    "Drawing",
+    "Figure",
+    "Missing",
+    "Seen",
+    "Series",
+    "analysed",
+    "deviation",
+    "having",
+    "series",
+]
