@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,6 +160,25 @@ def test_every_run_a_page_shows_can_be_planned():
         for experiment in re.findall(r"`forgetfree show (\S+?)`", page.read_text()):
             assert experiment in catalog(), f"{page.name} shows {experiment}, which does not exist"
     assert planned >= 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_setting_a_page_names_is_taken_by_some_run(page):
+    from forgetfree.lab.experiment import catalog, describe, parse_overrides, plan
+
+    every = [(name, method) for name in catalog() for method in tomllib.loads(describe(name))["methods"]]
+
+    def takes(experiment: str, method: str, word: str) -> bool:
+        section, _, key = word.partition("=")[0].rpartition(".")
+        try:
+            given = {} if word.endswith("…") else parse_overrides([word])
+            settings = plan(experiment, methods=[method], overrides=given)[0].settings
+        except forgetfree.ForgetfreeError:
+            return False
+        return any(key in values for name, values in settings.items() if name == section or not section)
+
+    for word in sorted(set(re.findall(r"--set ([\w.]+=[^\s`]+)", page.read_text()))):
+        assert any(takes(*run, word) for run in every), f"no run takes --set {word}"
 
 
 def _resolves(name: str) -> bool:

@@ -1,6 +1,7 @@
 """The command line as a user holds it: help with examples, clear errors, tables, files."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -247,6 +248,24 @@ def test_a_run_leaves_an_archive_that_can_be_inspected_and_verified(call, archiv
     assert verified["ok"]
     assert {task["rule"] for task in verified["tasks"]} == {"bit for bit"}
     assert "bit for bit" in call("verify", archive)
+
+
+def test_an_archive_of_sessions_is_shown_as_one_network_and_one_head(call, tmp_path):
+    told = call("run", "fscil/digits", "--method", "softnet", "--scale", "smoke", "--out", tmp_path)
+    (overall,) = re.findall(r"task 3 of 3 learned, accuracy on all classes met ([\d.]+) %", told)
+    record = json.loads(next(tmp_path.rglob("record.json")).read_text())
+    right = sum(a * n for a, n in zip(record["accuracy"][-1], record["sessions"]["tested"], strict=True))
+    assert float(overall) == pytest.approx(100 * right / sum(record["sessions"]["tested"]), abs=0.06)
+    archive = next(tmp_path.rglob("memory.ticket"))
+    shown, found = call("inspect", archive), json.loads(call("inspect", archive, "--json"))
+    first, last = found["tasks"][0], found["tasks"][-1]
+    assert "answers   7 classes by one network" in shown
+    assert f"{first['weights']:,} weights" in shown
+    assert f"one head ({last['head']:,} values)" in " ".join(shown.split())
+    rows = [
+        line.split() for line in shown.splitlines() if line.split()[:2] in [t["name"].split() for t in found["tasks"]]
+    ]
+    assert [row[2:4] for row in rows] == [["5", "5"], ["1", "6"], ["1", "7"]]  # new classes, and all met
 
 
 def test_verify_says_no_with_exit_code_1(call, archive):

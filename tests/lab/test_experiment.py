@@ -1,6 +1,9 @@
 """Words become plans: overrides, lists, scales; what does not exist is named, with the nearest that does."""
 
+import tomllib
+
 import pytest
+import tomli_w
 
 import forgetfree as ff
 from forgetfree.lab.experiment import Plan, catalog, parse_overrides, plan
@@ -48,10 +51,6 @@ def test_folders_are_named_by_what_differs():
 
 
 def test_a_plan_comes_back_from_its_toml():
-    import tomllib
-
-    import tomli_w
-
     for method in TIL:
         result = only("til/permuted_mnist", methods=[method], scale="paper", overrides={"recipe.epochs": 2})
         assert Plan.from_toml(tomllib.loads(tomli_w.dumps(result.as_toml()))) == result
@@ -62,7 +61,7 @@ def test_a_plan_comes_back_from_its_toml():
 
 
 def test_a_method_of_the_other_scenario_is_refused_with_what_to_do():
-    with pytest.raises(ff.InputError, match=r"softnet learns few-shot.*--method wsn --set background_noise=1e-3"):
+    with pytest.raises(ff.InputError, match=r"softnet learns in few-shot.*--method wsn --set background_noise=1e-3"):
         plan("til/permuted_mnist", methods=["softnet"])
     with pytest.raises(ff.InputError, match=r"wsn learns task by task.*There are: softnet"):
         plan("fscil/digits", methods=["wsn"])
@@ -84,6 +83,24 @@ def test_another_backbone_at_a_scale_takes_no_settings_of_the_usual_one():
     )
     assert usual["stem"] == "imagenet"
     assert (small["name"], "stem" in small) == ("conv4", False)
+
+
+def test_another_backbone_can_be_asked_for_and_brings_its_own_settings():
+    result = only("fscil/cub200", methods=["ncm"], overrides={"backbone.width": 8, "backbone.name": "conv4"})
+    assert result.settings["backbone"]["name"] == "conv4"
+    assert result.settings["backbone"]["width"] == 8
+    assert "stem" not in result.settings["backbone"]
+    assert "backbone.name=conv4-backbone.width=8" in str(result.folder)
+    assert Plan.from_toml(tomllib.loads(tomli_w.dumps(result.as_toml()))) == result
+    usual = only("fscil/cub200", methods=["ncm"])
+    same = only("fscil/cub200", methods=["ncm"], overrides={"backbone.name": usual.settings["backbone"]["name"]})
+    assert same.settings == usual.settings
+    both = plan("fscil/cifar100", methods=["ncm"], overrides={"backbone.name": ["resnet18", "resnet20"]})
+    assert [one.settings["backbone"]["name"] for one in both] == ["resnet18", "resnet20"]
+    with pytest.raises(ff.InputError, match=r"no backbone 'resnet19'.*resnet18"):
+        plan("fscil/cifar100", overrides={"backbone.name": "resnet19"})
+    with pytest.raises(ff.InputError, match=r"backbone\.name"):
+        plan("fscil/cifar100", overrides={"backbone": "resnet18"})
 
 
 def test_words_are_read_as_toml_then_as_text():

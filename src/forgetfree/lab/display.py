@@ -1,6 +1,7 @@
 """What a run looks like while it goes: bars on a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -53,10 +54,8 @@ class Display:
         elif event["event"] == "tested":
             self._advance(1.0, f"task {self._position + 1}/{self._tasks}")
             if self._lines:
-                known = [value for value in event["accuracy"] if value is not None]
-                accuracy = f", mean accuracy {100 * sum(known) / len(known):.1f} %" if known else ""
                 self._console.print(
-                    f"{self._name}: task {self._position + 1} of {self._tasks} learned{accuracy} "
+                    f"{self._name}: task {self._position + 1} of {self._tasks} learned{_accuracy(event)} "
                     f"({time.monotonic() - self._started:.0f} s)"
                 )
 
@@ -77,3 +76,13 @@ class Display:
     def _advance(self, within: float, detail: str) -> None:
         if self._bar is not None:
             self._bars.update(self._bar, completed=(self._position + within) / self._tasks, detail=detail)
+
+
+def _accuracy(event: Mapping[str, Any]) -> str:
+    """What a test has found, in words: of few-shot sessions over all images, else the mean of the tasks."""
+    known = [value for value in event["accuracy"] if value is not None]
+    if not known:
+        return ""
+    if event.get("overall") is not None:
+        return f", accuracy on all classes met {100 * event['overall']:.1f} %"
+    return f", mean accuracy {100 * sum(known) / len(known):.1f} %"

@@ -48,6 +48,8 @@ GIVEN = {
 """Arguments that come from the plan itself, never from a TOML or --set."""
 RECIPES = ("recipe", "session")
 """Sections that are fields of a Recipe: how a task is trained, and how few-shot sessions after the first are."""
+BACKBONE = "backbone.name"
+"""The override that takes another backbone."""
 REPEATED = ("draw", "tasks")
 """Settings of a few-shot benchmark that its first session does not depend on."""
 PATIENCE = 5.0
@@ -114,19 +116,25 @@ def plan(
     overrides: Mapping[str, Any] | None = None,
     threads: int = 1,
 ) -> list[Plan]:
-    """All runs that the words ask for; a list among the overrides means one run for each of its values."""
+    """All runs that the words ask for; a list among the overrides means one run for each of its values.
+
+    The override `backbone.name` takes another backbone, with its own defaults; other overrides are then of that one.
+    """
     content = _read(experiment)
+    others = {key: value for key, value in (overrides or {}).items() if key != BACKBONE}
+    given = (overrides or {}).get(BACKBONE)
     names = list(methods) or list(content["methods"])[:1]
     for name in names:
         _check_scenario(experiment, name)
         _known("method", name, content["methods"], f"of {experiment}")
     _known("scale", scale, content["scales"], f"of {experiment}")
     plans = []
-    for method, seed in itertools.product(names, seeds):
-        settings = _resolve(content, method, scale)
-        for chosen in _sweep(settings, method, overrides or {}):
+    backbones = given if isinstance(given, list) else [given]
+    for method, seed, backbone in itertools.product(names, seeds, backbones):
+        settings, another = _resolve(content, method, scale, backbone), {} if backbone is None else {BACKBONE: backbone}
+        for chosen in _sweep(settings, method, others):
             resolved = _override(settings, method, chosen)
-            plans.append(Plan(experiment, method, scale, seed, resolved, chosen, threads))
+            plans.append(Plan(experiment, method, scale, seed, resolved, {**another, **chosen}, threads))
     return plans
 
 
@@ -300,7 +308,7 @@ def _check_scenario(experiment: str, method: str) -> None:
     wanted = experiment.partition("/")[0]
     if method not in METHODS or METHODS[method].scenario == wanted:
         return
-    kinds = {"til": "task by task (til)", "fscil": "few-shot sessions (fscil)"}
+    kinds = {"til": "task by task (til)", "fscil": "in few-shot sessions (fscil)"}
     able = [name for name, made in METHODS.items() if made.scenario == wanted]
     noise = "Its noise behind a ticket is --method wsn --set background_noise=1e-3. "
     hint = noise if method == "softnet" else ""
@@ -320,14 +328,16 @@ def _base_of(plan: Plan) -> str:
     return f"{derive(plan.seed, plan.threads, repr(settings)) >> 31:08x}"
 
 
-def _resolve(content: Mapping[str, Any], method: str, scale: str) -> dict[str, dict[str, Any]]:
-    """Settings from the general to the particular: experiment, scale, method, method at this scale.
+def _resolve(content: Mapping[str, Any], method: str, scale: str, backbone: str | None) -> dict[str, dict[str, Any]]:
+    """Settings from the general to the particular: experiment, scale, method, method at this scale; then a backbone.
 
     What the section `method` says is for all methods."""
     general, particular = content["methods"][method], content["scales"][scale].get("methods", {}).get(method, {})
     settings: dict[str, dict[str, Any]] = {}
     for section in _sections(method):
         layers = [content.get(section, {}), content["scales"][scale].get(section, {})]
+        if section == "backbone" and backbone is not None:
+            layers += [{"name": backbone}]
         if section in RECIPES:
             layers += [general.get(section, {}), particular.get(section, {})]
         if section == "method":
@@ -408,7 +418,7 @@ def _section_of(settings: Mapping[str, Mapping[str, Any]], method: str, key: str
 
 
 def _prefixed(section: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [f"{section}.{key}" for key in known[section]]
+    return [f"{section}.{key}" for key in (["name"] if section == "backbone" else []) + [*known[section]]]
 
 
 def _name_of(settings: Mapping[str, Mapping[str, Any]], section: str, method: str) -> str:

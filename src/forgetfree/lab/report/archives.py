@@ -7,6 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from forgetfree.archive import Inspection, Verification
+from forgetfree.methods import METHODS
 
 
 def as_plain(found: Inspection) -> dict[str, Any]:
@@ -27,7 +28,32 @@ def as_tables(found: Inspection) -> list[Table | str]:
     if found.rounded:
         largest = max((value or 0.0 for value in found.rounded["difference"].values()), default=0.0)
         lines.append(f"rounded   to {found.rounded['dtype']}: answers differ by at most {largest:.1e} (relative)")
-    return ["\n".join(lines), _tasks(found), _layers(found, used, total), _bytes(found)]
+    few_shot = found.tasks and METHODS[found.method].scenario == "fscil"
+    if few_shot:
+        lines.append(f"answers   {_answering(found)}")
+    return ["\n".join(lines), (_sessions if few_shot else _tasks)(found), _layers(found, used, total), _bytes(found)]
+
+
+def _answering(found: Inspection) -> str:
+    """Few-shot sessions have one network, the first one's, and one head, the last one's."""
+    first, last = found.tasks[0], found.tasks[-1]
+    classes = sum(len(task["classes"]) for task in found.tasks)
+    return (
+        f"{classes:,} classes by one network (its mask: {first['weights']:,} weights, {100 * first['density']:.1f} %; "
+        f"{first['own']:,} values of its own) and one head ({last['head']:,} values)"
+    )
+
+
+def _sessions(found: Inspection) -> Table:
+    table = _table("sessions", ("name", "new", "met", "classes"))
+    for column in table.columns:
+        column.no_wrap = True
+    table.expand, table.columns[-1].ratio = True, 1  # names of classes take what is left, and end in an ellipsis
+    met = 0
+    for task in found.tasks:
+        met += len(task["classes"])
+        table.add_row(task["name"], f"{len(task['classes']):,}", f"{met:,}", ", ".join(map(str, task["classes"][:20])))
+    return table
 
 
 def _tasks(found: Inspection) -> Table:
