@@ -114,6 +114,12 @@ class Lessons:
         """All classes, in the order they were met."""
         return tuple(name for known in self.learned.values() for name in known.classes)
 
+    @property
+    def kind_of_heads(self) -> str:
+        """The name of what makes heads: one of HEADS, or that of the caller's own factory."""
+        factory = self.heads.factory or linear_head
+        return next((name for name, made in HEADS.items() if made is factory), full_name(factory))
+
     def joined(self, task: Task) -> Task:
         """`task` as one more session: its classes after all classes met, its labels moved along."""
         met = self.met
@@ -307,10 +313,7 @@ class Lessons:
         training: Mapping[str, Any] | None = None,
     ) -> Stored:
         """All of a learner; `arguments` and `training` are the method's own."""
-        factory = self.heads.factory or linear_head
-        known = [name for name, made in HEADS.items() if made is factory]
-        heads = known[0] if known else full_name(factory)
-        common = {"recipe": self.recipe.described(), "heads": heads, "seed": self.seed}
+        common = {"recipe": self.recipe.described(), "heads": self.kind_of_heads, "seed": self.seed}
         state: dict[str, Any] = {"optimizer": dict(self.optimizer)} if resumable else {}
         return Stored(
             module, {**(arguments or {}), **common}, memory, self.learned, {**state, **(training or {})}, resumable

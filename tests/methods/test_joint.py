@@ -127,9 +127,38 @@ def test_the_first_session_is_the_dense_network_of_all(method, tmp_path):
     other.learn(base, checkpoint=tmp_path / "base.safetensors")
     seen = []
     learner.learn(base, checkpoint=tmp_path / "base.safetensors", progress=lambda now: seen.append(now.task))
-    assert [path.name for path in tmp_path.iterdir()] == ["base.safetensors"]
+    assert len([*tmp_path.iterdir()]) == (2 if method is CRT else 1)
     assert len(seen) == (AGAIN.epochs if method is CRT else 0)  # the network was read, not trained
     assert same(learner.network.weights, other.network.weights)
+
+
+def test_a_killed_classifier_of_the_first_session_goes_on_and_others_have_their_own(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(now):
+        seen.append(now.epoch)
+        if len(seen) == RECIPE.epochs + 2:
+            raise Stopped
+
+    base, seen = stream_of_sessions()[0], []
+    with pytest.raises(Stopped):
+        make(CRT).learn(base, checkpoint=tmp_path / "base.safetensors", progress=stop)
+    seen.clear()
+    learner = make(CRT)
+    learner.learn(base, checkpoint=tmp_path / "base.safetensors", progress=stop)
+    assert seen == [AGAIN.epochs]  # two were finished
+    assert torch.equal(learner.predict(base.train[0]), learned(CRT, 1).predict(base.train[0]))
+    for changed in ({"draws": 2}, {"session": replace(AGAIN, lr=0.01)}):
+        other = make(CRT, **changed)
+        other.learn(base, checkpoint=tmp_path / "base.safetensors")
+        assert torch.equal(other.predict(base.train[0]), learned(CRT, 1, **changed).predict(base.train[0]))
+    assert len([*tmp_path.iterdir()]) == 4
+
+
+def test_a_dense_network_with_another_classifier_is_another_base():
+    assert make(Joint).base == make(CRT).base == NCM(backbone()).base
+    assert make(CRT, heads=ff.heads.linear_head_without_bias).base == "dense-linear_without_bias"
 
 
 def test_joint_training_starts_from_the_wrapped_weights():

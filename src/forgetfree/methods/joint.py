@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from forgetfree import incremental, learners
 from forgetfree.batches import first_batch, shifted, signature
-from forgetfree.chance import stream
+from forgetfree.chance import derive, stream
 from forgetfree.checks import check_switch, check_whole
 from forgetfree.contracts import Data, Memory, Stored, Task
 from forgetfree.errors import InputError, TaskError
@@ -55,7 +55,6 @@ class Joint:
 
     scenario: Literal["fscil"] = "fscil"
     forget_free = False
-    base = "dense"
 
     def __init__(
         self,
@@ -84,6 +83,12 @@ class Joint:
     predict, remove, classes = incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
     _place, _answer = learners.place, incremental.answer
+
+    @property
+    def base(self) -> str:
+        """What the network of the first session depends on: that of all dense methods has a linear classifier."""
+        kind = self.lessons.kind_of_heads
+        return "dense" if kind == "linear" else f"dense-{kind}"
 
     def learn(self, task: Task, checkpoint: Checkpoint = None, progress: Callback = None) -> None:
         """Train the first session, and with `every` each one; otherwise collect it for `finish()`.
@@ -240,8 +245,9 @@ class CRT(Joint):
     `recipe` trains the network, `session` the classifier. An epoch of the latter is as long as the largest class has
     images, times the number of classes. Classes take turns, in an order drawn anew for every round; in its turn a
     class gives its next `draws` images, and begins again, in another order, after its last. The network stands still
-    in eval mode; images are augmented as before. In the first session the classifier is trained again too, and that
-    has no checkpoint: the file there belongs to all methods with a dense network.
+    in eval mode; images are augmented as before. In the first session the classifier is trained again too; the
+    checkpoint of the network there may be one for all methods with a dense network, so the classifier's is named by
+    its own settings.
     """
 
     def __init__(
@@ -272,12 +278,17 @@ class CRT(Joint):
             )
         trained = self._fit(session, checkpoint, progress)
         classifier = self._again(session, {"joint": trained.curves[-1]["loss"]})
-        own = checkpoint if self.tasks else None
         # without workers: in several processes a stream would come several times
         loader = {key: value for key, value in (self.session.loader or {}).items() if key == "collate_fn"}
         recipe = replace(self.session, loader=loader or None)
+        own = checkpoint if self.tasks or checkpoint is None else self._named(Path(checkpoint))
         again = self.lessons.train(classifier, recipe, checkpoint=own, progress=progress, phase="classifier")
         classifier.keep(again.selection, again.after(trained))
+
+    def _named(self, checkpoint: Path) -> Path:
+        """Where the classifier of the first session is, beside its network: one file for equal settings."""
+        settings = repr((self.draws, sorted(self.session.described().items())))
+        return checkpoint.with_name(f"{checkpoint.stem}-{derive(0, settings) >> 31:08x}{checkpoint.suffix}")
 
     def _again(self, session: Session, settings: Mapping[str, Any]) -> Session:
         """The session with its network standing still and its classifier drawn anew: only the latter is trained."""
