@@ -99,6 +99,8 @@ def test_methods_that_start_alike_read_one_base_network(tmp_path):
     assert one.notes["weights"] == "from scratch"
     (alone,) = plan("fscil/digits", methods=["ncm"], scale="smoke", overrides={"heads": "cosine"})
     assert perform(alone, tmp_path / "elsewhere").reproducible() == two.reproducible()
+    (apart,) = plan("fscil/digits", methods=["joint"], scale="smoke", overrides={"heads": "linear_without_bias"})
+    assert perform(apart, tmp_path).notes["base"] != base.stem  # another network beside it
 
 
 def test_runs_at_the_same_time_do_not_learn_the_base_twice(tmp_path):
