@@ -103,6 +103,23 @@ def test_another_backbone_can_be_asked_for_and_brings_its_own_settings():
         plan("fscil/cifar100", overrides={"backbone": "resnet18"})
 
 
+def test_a_setting_of_method_and_benchmark_is_told_apart():
+    drawn = plan("fscil/cifar100", methods=["softnet"], overrides={"benchmark.draw": [0, 1, 2]})
+    assert [one.settings["benchmark"]["draw"] for one in drawn] == [0, 1, 2]
+    assert {one.settings["method"]["draw"] for one in drawn} == {"epoch"}
+    with pytest.raises(ff.InputError, match=r"draw takes 'epoch' or 'forward'; got 0\. Another.* is benchmark\.draw\."):
+        plan("fscil/cifar100", methods=["softnet"], overrides={"draw": [0, 1, 2]})
+
+
+def test_few_shot_rivals_are_set_up_as_published():
+    for experiment in ("fscil/cifar100", "fscil/mini_imagenet", "fscil/cub200"):
+        made = {one.method: one.settings for one in plan(experiment, methods=FSCIL, scale="paper")}
+        assert [made[name]["method"]["exemplars"] for name in ("fsll", "f2m")] == [5, 5], experiment
+        assert [made[name]["method"]["exemplars"] for name in ("icarl", "rebalance")] == [2, 2], experiment
+        assert [made[name]["method"]["every"] for name in ("joint", "crt")] == [True, True], experiment
+        assert made["fsll"]["session"]["batch_size"] == 25
+
+
 def test_words_are_read_as_toml_then_as_text():
     words = ["capacity=0.05,0.1", "recipe.optimizer=sgd", "recipe.patience=none", "backbone.hidden=[5, 6]", "x=true"]
     assert parse_overrides(words) == {

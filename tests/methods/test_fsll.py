@@ -80,6 +80,36 @@ def test_nothing_that_moves_is_the_nearest_class_mean():
     assert not torch.equal(learned(fraction=1.0).predict(inputs), learned(kind=NCM).predict(inputs))
 
 
+def test_when_all_may_move_a_step_is_that_of_plain_fine_tuning():
+    once = replace(QUICK, epochs=1, lr=0.5, momentum=0.0)
+    learner = learned(1, fraction=1.0, strength=0.0, session=once)
+    assert all(bool(mask.all()) for mask in learner.movable().values())
+    plain, known = learner.parts(TASKS[0].name)["backbone"].requires_grad_(True).eval(), len(learner.classes)
+    means, (inputs, labels) = head_means(learner), FEW[1].train
+    learner.learn(FEW[1])
+    features = plain(inputs)
+    new = torch.stack([features[labels == label].mean(0) for label in labels.unique()])
+    loss = triplet_loss(features, labels + known, learner.margin) + closeness(new, means, "cosine").mean()
+    loss.backward()
+    for name, weight in learner.network.weights.items():
+        expected = plain.get_parameter(name).detach() - 0.5 * plain.get_parameter(name).grad
+        assert torch.allclose(weight, expected, atol=1e-6)
+        assert not torch.equal(weight, plain.get_parameter(name))
+
+
+def head_means(learner):
+    return learner.parts(list(learner.tasks)[-1])["head"].means
+
+
+def test_a_session_in_which_nothing_moves_has_a_loss_too():
+    learner = learned(1, fraction=0.0)
+    with learner.learning(FEW[1]) as session:
+        assert not session.parameters()
+        assert torch.isfinite(session.loss(Batch(*session.task.train)))
+        session.keep()
+    assert len(learner.tasks) == 2
+
+
 def test_the_released_variant_moves_whole_tensors_without_large_weights_and_has_no_pull():
     learner = learned(1, variant="released")
     before = dict(learner.network.weights)

@@ -226,7 +226,7 @@ def test_the_classifier_of_crt_is_drawn_small_and_its_bias_is_zero():
 
 def test_the_released_schedule_of_crt_is_the_default():
     assert CRT(backbone()).session is CLASSIFIER
-    assert CLASSIFIER.epochs == 16
+    assert (CLASSIFIER.epochs, CLASSIFIER.lr, CLASSIFIER.milestones, CLASSIFIER.factor) == (16, 0.1, (8, 12, 14), 0.5)
 
 
 def test_an_epoch_of_crt_has_as_many_images_of_every_class():

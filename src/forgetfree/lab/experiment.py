@@ -390,8 +390,13 @@ def _override(
     resolved = {section: dict(values) for section, values in settings.items()}
     for key, value in overrides.items():
         section, short = _section_of(settings, method, key)
-        keys = known_keys(section, _name_of(settings, section, method))
-        resolved[section][short] = _converted(key, value, keys[short])
+        known = {name: known_keys(name, _name_of(settings, name, method)) for name in settings}
+        others = [f"{name}.{short}" for name in known if name not in (section, *RECIPES) and short in known[name]]
+        try:
+            resolved[section][short] = _converted(key, value, known[section][short])
+        except InputError as error:
+            hint = f" Another setting of that name is {' or '.join(others)}." if others else ""
+            raise InputError(f"{error}{hint}") from None
     return resolved
 
 

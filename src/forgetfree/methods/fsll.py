@@ -102,7 +102,7 @@ class FSLL:
             if len(new):
                 value = value + closeness(new, start[:known], "cosine").mean()
             moved = [(w - before[name]).abs()[movable[name]] for name, w in lent.named_parameters()]
-            return value + self.strength * torch.cat(moved).mean()
+            return value + self.strength * torch.cat(moved).mean() if moved else value
 
         def answering(_: Session) -> nn.Module:
             means = incremental.means_after(self, task, start, self.exemplars)

@@ -1,0 +1,55 @@
+"""NCM: class means of a network that stands still; the simplest answer there is, and the floor for all others."""
+
+from dataclasses import replace
+
+import torch
+
+import forgetfree as ff
+from few_shots import accuracies, backbone, kept, sessions
+from forgetfree.methods import METHODS, NCM
+
+RECIPE = ff.Recipe(epochs=8, batch_size=32, lr=0.02)
+
+
+def test_one_image_of_a_class_is_taken_for_its_own_class():
+    tasks, _ = sessions(2, images=1, shots=1)
+    learner = NCM(backbone(), recipe=RECIPE)
+    for task in tasks:
+        learner.learn(task)
+    images = torch.cat([task.train[0] for task in tasks])
+    assert torch.equal(learner.predict(images).argmax(1), torch.arange(len(learner.classes)))
+
+
+def test_class_means_know_the_first_classes_about_as_well_as_the_classifier_they_were_trained_with():
+    (base, *_), tests = sessions(1, images=40)
+    noisy = replace(
+        base, train=(base.train[0] + 1.5 * torch.randn(base.train[0].shape, generator=draws()), base.train[1])
+    )
+    found = []
+    for method in ("ncm", "joint"):  # the same network: answered by class means, and by its linear classifier
+        learner = METHODS[method](backbone(), recipe=RECIPE)
+        learner.learn(noisy)
+        found += accuracies(learner, tests[:1])
+    assert 0.7 < min(found) < 1
+    assert abs(found[0] - found[1]) < 0.03
+
+
+def test_a_session_adds_its_means_and_changes_nothing_else():
+    tasks, _ = sessions(2)
+    learner = NCM(backbone(), recipe=RECIPE)
+    learner.learn(tasks[0])
+    before = kept(learner)
+    learner.learn(tasks[1])
+    after = kept(learner)
+    for name, value in before.items():
+        if name in after:
+            assert torch.equal(after[name], value), name
+    count, parts = len(tasks[0].classes), learner.parts(tasks[1].name)
+    features = parts["backbone"](tasks[1].train[0])
+    by_hand = torch.stack([features[tasks[1].train[1] == label].mean(0) for label in range(len(tasks[1].classes))])
+    assert torch.allclose(parts["head"].means[count:], by_hand, atol=1e-6)
+    assert torch.equal(parts["head"].means[:count], before[f"{tasks[0].name} means"])
+
+
+def draws():
+    return torch.Generator().manual_seed(7)
