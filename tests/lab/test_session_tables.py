@@ -302,6 +302,8 @@ def test_streams_that_the_paper_does_not_have_are_tables_of_our_rows_only(store)
         assert "the paper has no such table" in table.caption
         assert list(table.columns(f"fscil_{name}")) == ["session_1", "session_2", "session_3", "drop"]
         assert "3 sessions" in table.notes[0]
+    birds = session_table("cub200", None, [store(benchmark="fscil_cub200")])
+    assert 'a row of ours "from scratch" cannot be compared' in birds.caption
     birds = session_table("cub200", None, [store(benchmark="fscil_cub200", split="random")])
     assert [found.source for found in birds.lines] == ["ours, scale paper"]
     assert birds.title == "Few-shot CUB-200-2011, classes and shots drawn"
