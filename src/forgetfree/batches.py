@@ -84,6 +84,8 @@ def repeated(data: Data, count: int) -> Data:
 
 def check_data(task: Task) -> None:
     """Refuse what can be seen to be wrong without reading a Dataset."""
+    if not isinstance(task, Task):
+        raise InputError(f"what is learned is a Task(name, classes, train); got {task!r}.")
     for part, data in (("train", task.train), ("valid", task.valid)):
         if data is None and part == "valid":
             continue

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from forgetfree.chance import borrowed
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
 from forgetfree.modules import clone, copy_module, freeze, named_tensors, refuse
@@ -90,11 +91,31 @@ HEADS: dict[str, HeadFactory] = {
 """Heads by name, for configurations."""
 
 
+def check_heads(factory: HeadFactory, kind: type[nn.Module], words: str) -> HeadFactory:
+    """The factory itself, if it makes heads of this kind; `words` say which these are."""
+    with borrowed(torch.device("cpu")):
+        example = Task("an example", ("a class",), (torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)))
+        head = check_factory(factory)(1, example)
+    if not isinstance(head, kind):
+        raise InputError(f"{words}, not a {type(head).__name__}.")
+    return factory
+
+
+def check_factory(factory: HeadFactory) -> HeadFactory:
+    """The factory itself, if it can be called: a name is not enough."""
+    if not callable(factory):
+        raise InputError(
+            f"heads is a function, (width, task) -> Module; got {factory!r}. By name there are "
+            f"{', '.join(HEADS)}: forgetfree.heads.HEADS[name]."
+        )
+    return factory
+
+
 class TaskHeads:
     """One head per task."""
 
     def __init__(self, factory: HeadFactory | None = None):
-        self.factory = factory
+        self.factory = None if factory is None else check_factory(factory)
         self.kept: Mapping[str, nn.Module] = {}
         self.widths: Mapping[str, int] = {}
         """Of the features that each head takes."""

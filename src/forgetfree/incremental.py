@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, TensorDataset
 
 from forgetfree import learners
-from forgetfree.batches import Batch, batches
+from forgetfree.batches import Batch, batches, explained, signature
 from forgetfree.checks import check_whole
 from forgetfree.contracts import Data, Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError, LearningError, TaskError
-from forgetfree.heads import HeadFactory, Metric, Prototypes, closeness, linear_head
-from forgetfree.lessons import Lessons
+from forgetfree.heads import HeadFactory, Metric, Prototypes, check_heads, closeness, linear_head, nearest_mean
+from forgetfree.lessons import Lessons, Place
 from forgetfree.masks import Masks
 from forgetfree.modules import as_call
 from forgetfree.network import LentNetwork, SharedNetwork
-from forgetfree.training import Progress, Recipe, Session
+from forgetfree.training import Progress, Recipe, Session, check_recipe
 
 
 class Growing(Protocol):
@@ -36,6 +36,15 @@ class Growing(Protocol):
     """How later sessions are trained."""
 
     def _answer(self, name: str = "") -> nn.Module: ...
+    def _place(self) -> Place: ...
+
+
+def lessons(self: Growing, recipe: Recipe | None, heads: HeadFactory, seed: int, cache_bytes: int) -> Lessons:
+    """The lessons of a learner of sessions, whose `session` is known already."""
+    check_recipe("session", self.session)
+    return Lessons(
+        self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
+    )
 
 
 class Learning(Growing, Protocol):
@@ -65,12 +74,25 @@ class InTwoKinds(Growing, Protocol):
 def learning(self: InTwoKinds, task: Task) -> Iterator[Session]:
     """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
     exemplars: Exemplars | None = getattr(self, "exemplars", None)
-    if exemplars is not None and exemplars.count:
-        check_keepable(task)
     with self.lessons.turn(task):
         joined = self.lessons.joined(task)
+        check_classes(task)
+        if exemplars is not None and exemplars.count:
+            check_keepable(task)
         with (self._session if self.lessons.learned else self._base)(joined) as session:
             yield session
+
+
+def check_classes(task: Task) -> None:
+    """Refuse a class without an image before anything is trained; a Dataset is not read for this."""
+    if isinstance(task.train, tuple | list):
+        there = set(task.train[1].tolist())
+        missing = [name for label, name in enumerate(task.classes) if label not in there]
+        if missing:
+            raise InputError(
+                f"task {task.name!r}: no training image is of class {missing[0]!r}, so that it has no mean. Give "
+                "images of it, or leave it out of the classes."
+            )
 
 
 def predict(self: Growing, inputs: Inputs, task: None = None) -> Tensor:
@@ -142,8 +164,6 @@ def dense_base(
 def base_by_means(self: Growing, task: Task) -> Iterator[Session]:
     """That first session, answered by the nearest class mean."""
 
-    metric_of(self, task)
-
     def answering(_: Session) -> nn.Module:
         return nearest(self, task, class_means(self, task, task.train, range(len(task.classes))))
 
@@ -193,14 +213,17 @@ def head_of(self: Growing) -> nn.Module:
 
 
 def metric_of(self: Growing, task: Task) -> Metric:
-    """How near is measured, by the heads the learner was built with; heads of another kind are refused."""
-    head = (self.lessons.heads.factory or linear_head)(1, task)
-    if not isinstance(head, Prototypes):
-        raise InputError(
-            f"this method answers by the nearest class mean: heads are 'euclidean' or 'cosine', not a "
-            f"{type(head).__name__}."
-        )
+    """How near is measured, by the heads the learner was built with."""
+    head = (self.lessons.heads.factory or nearest_mean)(1, task)
+    assert isinstance(head, Prototypes)
     return head.metric
+
+
+def by_means(heads: HeadFactory) -> HeadFactory:
+    """Heads that answer by the nearest class mean; others are refused."""
+    return check_heads(
+        heads, Prototypes, "this method answers by the nearest class mean: heads are 'euclidean' or 'cosine'"
+    )
 
 
 def nearest(self: Growing, task: Task, means: Tensor) -> Prototypes:
@@ -233,10 +256,17 @@ def features_of(self: Growing, module: nn.Module, task: Task, data: Data) -> tup
     module.eval()
     with torch.no_grad(), torch.autocast(place.device.type, enabled=False):
         for batch in batches(task, data, recipe.eval_batch_size, loader=recipe.loader):
-            args, kwargs = as_call(place.admit(batch.inputs))
-            found.append(module(*args, **kwargs))
+            inputs = place.admit(batch.inputs)
+            args, kwargs = as_call(inputs)
+            with explained(inputs, first_inputs(self), task.name):
+                found.append(module(*args, **kwargs))
             labels.append(batch.labels.to(place.device))
     return torch.cat(found), torch.cat(labels)
+
+
+def first_inputs(self: Growing) -> Any:
+    """The signature of what the first session was learned on; None while it is learned."""
+    return next((known.inputs for known in self.lessons.learned.values()), None)
 
 
 def seen_by(self: Growing, module: nn.Module, inputs: Inputs) -> Tensor:
@@ -311,6 +341,9 @@ def joined_data(parts: Sequence[Data]) -> Data:
     """Several parts of data as one."""
     if all(isinstance(part, tuple) and isinstance(part[0], Tensor) for part in parts):
         inputs, labels = zip(*parts, strict=True)
+        kinds = [signature(each) for each in inputs]
+        if any(kind != kinds[0] for kind in kinds):
+            raise InputError(f"sessions are trained together where their inputs are alike; got {kinds} (batch apart).")
         return torch.cat(inputs), torch.cat([each.long() for each in labels])
     return ConcatDataset([Samples(part) for part in parts])
 
@@ -334,7 +367,7 @@ class Samples(Dataset[tuple[Any, int]]):
 
     def __getitem__(self, at: int) -> tuple[Any, int]:
         inputs, label = self._data[at]
-        return inputs, int(label)
+        return torch.as_tensor(inputs) if hasattr(inputs, "__array__") else inputs, int(label)
 
 
 class Exemplars:
@@ -366,6 +399,16 @@ class Exemplars:
         return cls(count, dict(sorted(kept.items())))
 
 
+def written(value: float) -> str:
+    """A number in the name of a file: short, but never the same for two."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
+def wide(features: Tensor) -> Tensor:
+    """Half types as float32, for operations that half types lack."""
+    return features if features.dtype in (torch.float32, torch.float64) else features.float()
+
+
 def herd(features: Tensor, count: int) -> list[int]:
     """Positions of the samples whose running mean stays closest to the mean of all, the best first."""
     goal, total = features.double().mean(0), torch.zeros_like(features.double().sum(0))
@@ -388,7 +431,7 @@ def samples_of(data: Data, label: int) -> Tensor:
             raise InputError("exemplars are kept of inputs that are one tensor.")
         return inputs[(labels == label).to(inputs.device)]
     pairs = [data[at] for at in range(len(data))]  # type: ignore[arg-type]
-    return torch.stack([inputs for inputs, given in pairs if int(given) == label])
+    return torch.stack([torch.as_tensor(inputs) for inputs, given in pairs if int(given) == label])
 
 
 def samples_at(data: Data, positions: Sequence[int]) -> Tensor:
@@ -402,11 +445,17 @@ def samples_at(data: Data, positions: Sequence[int]) -> Tensor:
 
 def check_keepable(task: Task) -> None:
     """Refuse data that no single images can be kept of, before anything is learned."""
-    single = isinstance(task.train[0], Tensor) if isinstance(task.train, tuple | list) else False
-    if not single and (isinstance(task.train, tuple | list | IterableDataset) or not hasattr(task.train, "__len__")):
+    data: Any = task.train
+    if isinstance(data, tuple | list):
+        single = isinstance(data[0], Tensor)
+    elif isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        single = False
+    else:
+        single = hasattr(data[0][0], "__array__")  # tensors have it too
+    if not single:
         raise InputError(
             f"task {task.name!r}: this method keeps images of every class, so that training data are one tensor of "
-            "inputs with their labels, or a Dataset with a length."
+            "inputs with their labels, or a Dataset with a length whose samples are one tensor and a label."
         )
 
 

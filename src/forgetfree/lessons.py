@@ -36,7 +36,18 @@ from forgetfree.contracts import Inputs, Learned, Loss, Memory, Stored, Task
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.heads import HEADS, HeadFactory, TaskHeads, Whole, linear_head
 from forgetfree.modules import as_call, copy_module, freeze, with_tensors
-from forgetfree.training import Fitted, Progress, Recipe, Session, Trainable, Turn, all_or_nothing, fit, full_name
+from forgetfree.training import (
+    Fitted,
+    Progress,
+    Recipe,
+    Session,
+    Trainable,
+    Turn,
+    all_or_nothing,
+    check_recipe,
+    fit,
+    full_name,
+)
 
 log = logging.getLogger("forgetfree")
 
@@ -88,7 +99,7 @@ class Lessons:
         growing: bool = False,
     ):
         self.growing = growing
-        self.recipe = recipe or Recipe()
+        self.recipe = check_recipe("recipe", recipe or Recipe())
         self.seed = check_seed(seed)
         self.heads = TaskHeads(heads)
         self.learned: Mapping[str, Learned] = {}

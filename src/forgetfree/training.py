@@ -734,6 +734,13 @@ def _circumstances() -> dict[str, Any]:
     return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
 
 
+def check_recipe(what: str, recipe: Recipe) -> Recipe:
+    """`recipe` itself, if it is one."""
+    if not isinstance(recipe, Recipe):
+        raise InputError(f"{what} is a Recipe, as in Recipe(epochs=5, lr=0.01); got {recipe!r}.")
+    return recipe
+
+
 def full_name(function: Any) -> str:
     """Where a function lives; never a name of ours, as the bare word `adam` would be."""
     named = function if hasattr(function, "__qualname__") else type(function)

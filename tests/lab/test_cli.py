@@ -268,6 +268,20 @@ def test_an_archive_of_sessions_is_shown_as_one_network_and_one_head(call, tmp_p
     assert [row[2:4] for row in rows] == [["5", "5"], ["1", "6"], ["1", "7"]]  # new classes, and all met
 
 
+def test_a_run_that_fails_does_not_stop_the_others_and_is_named(call, tmp_path):
+    run = ("run", "fscil/digits", "--scale", "smoke", "--out", tmp_path)
+    told = call(*run, "--method", "joint", "--set", "heads=euclidean,linear", code=2)
+    assert "1 of 2 runs failed, the others are finished" in told
+    assert "learns nothing" in call(*run, "--method", "joint", "--set", "heads=euclidean", code=2)
+    (left,) = [path.parent for path in tmp_path.rglob("run.toml") if not (path.parent / "record.json").exists()]
+    for path in tmp_path.rglob("record.json"):
+        path.unlink()
+    told = call("resume", tmp_path, code=2)
+    assert f"{left}: joint training learns its classifier" in "".join(told.split("\n"))
+    assert "1 of 2 runs failed, the others are finished" in told
+    assert [path.parent.name for path in tmp_path.rglob("record.json")] == ["joint-heads=linear-smoke-seed0"]
+
+
 def test_verify_says_no_with_exit_code_1(call, archive):
     content = bytearray(archive.read_bytes())
     content[-9] ^= 1

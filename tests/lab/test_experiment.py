@@ -121,6 +121,7 @@ def test_few_shot_rivals_are_set_up_as_published():
 
 
 def test_words_are_read_as_toml_then_as_text():
+    assert parse_overrides(["split=topic,random", "init=a, b.pt"]) == {"split": ["topic", "random"], "init": "a, b.pt"}
     words = ["capacity=0.05,0.1", "recipe.optimizer=sgd", "recipe.patience=none", "backbone.hidden=[5, 6]", "x=true"]
     assert parse_overrides(words) == {
         "capacity": [0.05, 0.1],

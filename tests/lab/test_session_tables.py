@@ -353,8 +353,8 @@ def test_the_lines_below_say_how_our_rows_were_measured(store):
     assert list(table.notes) == [
         "CIFAR-100, TOPIC's split, ours, scale paper: SoftNet at c = 50 %: seeds 0; draws 0; only 3 of 9 sessions; "
         "epochs 5; batches of 128; epochs of later sessions 6; split topic; 5 exemplars a class; epoch "
-        "kept after session 1: the best by validation loss; epoch kept after session 2 3: the last epoch: there was no "
-        "validation set; resnet18 (stem cifar); weights: from scratch; subset: the first 50.",
+        "kept after session 1: the best by validation loss; epoch kept after session 2, 3: the last epoch: there was "
+        "no validation set; resnet18 (stem cifar); weights: from scratch; subset: the first 50.",
         "CIFAR-100, TOPIC's split, ours, scale cpu: SoftNet at c = 50 %: seeds 0; draws 0; only 3 of 9 sessions; "
         "epochs 5; batches of 128; split topic; no exemplars; resnet18 (stem cifar).",
     ]

@@ -450,9 +450,12 @@ def test_settings_that_cannot_be_are_refused():
         Joint(backbone(), every="yes")
     with pytest.raises(InputError, match="draws"):
         CRT(backbone(), draws=0)
-    learner = make(CRT, heads=lambda width, task: nn.Sequential(nn.Linear(width, task.width)))
     with pytest.raises(InputError, match="linear classifier"):
+        make(CRT, heads=lambda width, task: nn.Sequential(nn.Linear(width, task.width)))
+    learner = make(Joint, heads=ff.heads.nearest_mean)
+    with pytest.raises(InputError, match="a Prototypes learns nothing"):
         learner.learn(stream_of_sessions()[0])
+    assert not learner.tasks
 
 
 def test_a_session_can_be_trained_in_a_loop_of_ones_own():

@@ -197,7 +197,7 @@ def resume(
     for folder in open_ones:
         by_out.setdefault(folder.path.parents[1], []).append(Plan.from_toml(folder.plan()))
     for out, plans in by_out.items():
-        _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
+        _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root, named=True), out)
 
 
 @command(example="forgetfree analyse runs")

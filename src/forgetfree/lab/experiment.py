@@ -517,7 +517,8 @@ def _value(text: str) -> Any:
             return tomllib.loads(f"value = {attempt}")["value"]
         except tomllib.TOMLDecodeError:
             continue
-    return text
+    words = text.split(",")
+    return words if len(words) > 1 and all(word.isidentifier() for word in words) else text
 
 
 def _plain(value: Any) -> Any:

@@ -3,11 +3,13 @@
 import concurrent.futures
 import multiprocessing
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from forgetfree.errors import ForgetfreeError
 from forgetfree.lab.display import Display
 from forgetfree.lab.experiment import Plan, estimate, perform
 from forgetfree.lab.following import Followed
@@ -15,9 +17,19 @@ from forgetfree.lab.records import RunFolder
 
 
 def perform_all(
-    plans: list[Plan], out: Path, console: Console, *, jobs: int = 1, data_root: Path | None = None
+    plans: list[Plan],
+    out: Path,
+    console: Console,
+    *,
+    jobs: int = 1,
+    data_root: Path | None = None,
+    named: bool = False,
 ) -> list[Path]:
-    """Run every plan; the run folders, in order. What is finished already is said and left alone."""
+    """Run every plan; the run folders, in order. What is finished already is said and left alone.
+
+    A run that fails does not stop the others: what was wrong with which is said at the end; `named` says which even
+    where it was all of them.
+    """
     folders = [out / plan.folder for plan in plans]
     waiting = []
     for plan, folder in zip(plans, folders, strict=True):
@@ -26,14 +38,32 @@ def perform_all(
             console.print(f"finished already: {folder}", highlight=False)
         else:
             waiting.append(plan)
+    failed: dict[Path, ForgetfreeError] = {}
     if jobs == 1 or len(waiting) <= 1:
         with Display(console) as display:
             for plan in waiting:
                 display.start(plan.folder.name)
-                perform(plan, out, data_root=data_root, progress=display.step, say=display.say)
+                try:
+                    perform(plan, out, data_root=data_root, progress=display.step, say=display.say)
+                except ForgetfreeError as error:
+                    failed[out / plan.folder] = error
     else:
-        _in_processes(waiting, out, console, jobs, data_root)
+        failed = _in_processes(waiting, out, console, jobs, data_root)
+    if failed:
+        raise _as_one(failed, len(waiting), named)
     return folders
+
+
+def _as_one(failed: Mapping[Path, ForgetfreeError], tried: int, named: bool) -> ForgetfreeError:
+    """What was wrong, each said once, and with which runs; where it was the same with all of them, just that."""
+    words: dict[str, list[str]] = {}
+    for folder, error in failed.items():
+        words.setdefault(str(error), []).append(str(folder))
+    if len(words) == 1 and len(failed) == tried and not named:
+        return next(iter(failed.values()))
+    told = [f"{', '.join(folders)}: {text}" for text, folders in words.items()]
+    others = "" if len(failed) == tried else ", the others are finished"
+    return ForgetfreeError(f"{len(failed)} of {tried} runs failed{others}.\n" + "\n".join(told))
 
 
 def cost_table(plans: list[Plan], out: Path, data_root: Path | None, jobs: int) -> Table:
@@ -56,7 +86,11 @@ def cost_table(plans: list[Plan], out: Path, data_root: Path | None, jobs: int) 
     return table
 
 
-def _in_processes(plans: list[Plan], out: Path, console: Console, jobs: int, data_root: Path | None) -> None:
+def _in_processes(
+    plans: list[Plan], out: Path, console: Console, jobs: int, data_root: Path | None
+) -> dict[Path, ForgetfreeError]:
+    """Run the plans; those that failed."""
+    failed: dict[Path, ForgetfreeError] = {}
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context)
     with pool, Display(console) as display:
@@ -68,6 +102,10 @@ def _in_processes(plans: list[Plan], out: Path, console: Console, jobs: int, dat
             while len(done) < len(running):
                 finished, _ = concurrent.futures.wait(running, timeout=1.0, return_when="FIRST_COMPLETED")
                 for future in finished - done:
+                    error = future.exception()
+                    if isinstance(error, ForgetfreeError):
+                        failed[out / running[future].folder] = error
+                        continue
                     future.result()
                     console.print(f"finished: {out / running[future].folder}", highlight=False)
                 done |= finished
@@ -79,6 +117,7 @@ def _in_processes(plans: list[Plan], out: Path, console: Console, jobs: int, dat
             for process in pool._processes.values():
                 process.terminate()
             raise
+    return failed
 
 
 def _perform_alone(plan: Plan, out: Path, data_root: Path | None) -> None:

@@ -23,7 +23,6 @@ from forgetfree.checks import check_number, check_one_of, check_whole
 from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.heads import HeadFactory, linear_head, nearest_mean
 from forgetfree.incremental import Exemplars
-from forgetfree.lessons import Lessons
 from forgetfree.masks import Masks
 from forgetfree.network import LentNetwork, Masked, SharedNetwork
 from forgetfree.training import Recipe, Session, task_loss
@@ -81,9 +80,7 @@ class F2M:
         """The tensors that are shaken in the first session and move in later ones."""
         self.centre: Mapping[str, Tensor] = {}
         """Of the box: these tensors as the first session left them."""
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
-        )
+        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
@@ -92,11 +89,11 @@ class F2M:
     @property
     def base(self) -> str:
         """What its first session depends on, beside data, network and recipe: runs with the same share it."""
-        return f"f2m-{self.variant}-{self.layers}-{self.bound:g}-{self.draws}-{self.spread:g}-{self.fix:g}"
+        numbers = [self.layers, self.bound, self.draws, self.spread, self.fix]
+        return "-".join(["f2m", self.variant, *map(incremental.written, numbers)])
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
-        incremental.metric_of(self, task)
         lent, masks = self.network.lend(), incremental.everything(self.network)
 
         def features(inputs: Inputs) -> Any:

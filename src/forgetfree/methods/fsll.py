@@ -27,7 +27,6 @@ from forgetfree.contracts import Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, closeness, nearest_mean
 from forgetfree.incremental import Exemplars
-from forgetfree.lessons import Lessons
 from forgetfree.masks import select
 from forgetfree.network import Masked, SharedNetwork
 from forgetfree.training import Recipe, Session
@@ -75,9 +74,7 @@ class FSLL:
         self.exemplars = Exemplars(exemplars)
         self.session = session or SESSION
         self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
-        )
+        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
@@ -140,7 +137,8 @@ def triplet_loss(features: Tensor, labels: Tensor, margin: float) -> Tensor:
 
     A triplet is an image, another one of its class, and one of another class.
     """
-    distance = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
+    rows = incremental.wide(features)
+    distance = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     alike = labels[:, None] == labels
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     anchor, positive = (alike & ~itself).nonzero(as_tuple=True)

@@ -24,7 +24,6 @@ from forgetfree.checks import check_whole
 from forgetfree.contracts import Memory, Stored, Task
 from forgetfree.heads import HeadFactory, nearest_mean
 from forgetfree.incremental import Exemplars
-from forgetfree.lessons import Lessons
 from forgetfree.modules import named_tensors
 from forgetfree.network import Masked, SharedNetwork
 from forgetfree.training import Recipe, Session
@@ -61,9 +60,7 @@ class ICaRL:
         """Weight and bias of the linear classifier that sessions grow; answers do not use it."""
         self.session = session or SESSION
         self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
-        )
+        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
@@ -71,7 +68,6 @@ class ICaRL:
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
-        incremental.metric_of(self, task)
         with incremental.dense_base(self, task, lambda session: self._answering(session, task)) as session:
             yield session
 

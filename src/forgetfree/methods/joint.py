@@ -23,8 +23,7 @@ from forgetfree.chance import derive, stream
 from forgetfree.checks import check_switch, check_whole
 from forgetfree.contracts import Data, Memory, Stored, Task
 from forgetfree.errors import InputError, TaskError
-from forgetfree.heads import HeadFactory, linear_head
-from forgetfree.lessons import Lessons
+from forgetfree.heads import HeadFactory, check_heads, linear_head
 from forgetfree.network import Masked, SharedNetwork
 from forgetfree.training import Fitted, Progress, Recipe, Session
 
@@ -50,7 +49,8 @@ class Joint:
 
     Until then `predict` and `tasks` know the classes that were trained. `recipe` trains the first session and, the same
     way, all of them together; `session` has nothing to say here. Images of all sessions are augmented as those of the
-    first are. Validation data chooses an epoch where every session has some: else the choice would be one-sided.
+    first are. Validation data chooses an epoch where every session has some: else the choice would be one-sided. Data
+    are kept as they are given, not copied.
     """
 
     scenario: Literal["fscil"] = "fscil"
@@ -75,10 +75,8 @@ class Joint:
         """The first weights, where all training starts."""
         self.sessions: Mapping[str, Task] = {}
         """All data met, trained or only collected."""
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
-        )
         self.session = session or Recipe()  # no session is trained by itself
+        self.lessons = incremental.lessons(self, recipe, heads, seed, cache_bytes)
 
     predict, remove, classes = incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
@@ -163,6 +161,11 @@ class Joint:
 
     def _fit(self, session: Session, checkpoint: Checkpoint, progress: Callback) -> Fitted:
         """Train network and classifier; in the first session as all methods that start from a dense network do."""
+        if not any(True for _ in session.parts["head"].named_parameters()):
+            raise InputError(
+                f"joint training learns its classifier, and a {type(session.parts['head']).__name__} learns nothing: "
+                "heads are 'linear', 'linear_without_bias' or 'cosine_classifier'."
+            )
         recipe, phase = self.lessons.recipe, "joint" if self.tasks else ""
         return self.lessons.train(session, recipe, checkpoint=checkpoint, progress=progress, phase=phase)
 
@@ -264,6 +267,7 @@ class CRT(Joint):
         device: torch.device | str | None = None,
         cache_bytes: int = 1 << 30,
     ):
+        check_heads(heads, nn.Linear, "cRT draws a linear classifier anew: heads are 'linear' or 'linear_without_bias'")
         super().__init__(
             backbone, every=every, recipe=recipe, session=session or CLASSIFIER, heads=heads, masked=masked, seed=seed,
             device=device, cache_bytes=cache_bytes,
@@ -271,11 +275,6 @@ class CRT(Joint):
         self.draws = check_whole("draws, how many images a class gives in its turn,", draws, 1)
 
     def _train(self, session: Session, checkpoint: Checkpoint, progress: Callback) -> None:
-        if not isinstance(session.parts["head"], nn.Linear):
-            raise InputError(
-                f"cRT draws a linear classifier anew: heads are 'linear' or 'linear_without_bias', not a "
-                f"{type(session.parts['head']).__name__}."
-            )
         trained = self._fit(session, checkpoint, progress)
         classifier = self._again(session, {"joint": trained.curves[-1]["loss"]})
         # without workers: in several processes a stream would come several times
@@ -380,7 +379,9 @@ def sized(data: Data) -> tuple[Tensor, Tensor]:
         return data[0], data[1]  # type: ignore[return-value]
     inputs, label = data[0]
     count = len(data)  # type: ignore[arg-type]
-    return inputs.unsqueeze(0).expand(count, *inputs.shape), torch.as_tensor(label).expand(count)
+    parts = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple | list) else [inputs]
+    sample = torch.cat([torch.as_tensor(part).flatten() for part in parts])
+    return sample.expand(count, len(sample)), torch.as_tensor(label).expand(count)
 
 
 def plain(task: Task) -> dict[str, Any]:

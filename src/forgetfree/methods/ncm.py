@@ -13,7 +13,6 @@ from torch import nn
 from forgetfree import incremental, learners
 from forgetfree.contracts import Stored, Task
 from forgetfree.heads import HeadFactory, nearest_mean
-from forgetfree.lessons import Lessons
 from forgetfree.network import Masked, SharedNetwork
 from forgetfree.training import Recipe, Session
 
@@ -39,9 +38,7 @@ class NCM:
     ):
         self.session = session or Recipe()  # nothing is trained in a session
         self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
-        )
+        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout

@@ -25,10 +25,8 @@ from forgetfree.batches import Batch
 from forgetfree.chance import stream
 from forgetfree.checks import check_number, check_one_of, check_whole
 from forgetfree.contracts import Stored, Task
-from forgetfree.errors import InputError
-from forgetfree.heads import CosineClassifier, HeadFactory, closeness, cosine_classifier, linear_head
+from forgetfree.heads import CosineClassifier, HeadFactory, check_heads, closeness, cosine_classifier, linear_head
 from forgetfree.incremental import Exemplars
-from forgetfree.lessons import Lessons
 from forgetfree.network import Masked, SharedNetwork
 from forgetfree.training import Recipe, Session
 
@@ -77,9 +75,10 @@ class Rebalance:
         self.exemplars = Exemplars(exemplars)
         self.session = session or SESSION
         self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
+        check_heads(
+            heads, CosineClassifier, "this method answers by the angles to class weights: heads are 'cosine_classifier'"
         )
+        self.lessons = incremental.lessons(self, recipe, heads, seed, cache_bytes)
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
@@ -88,8 +87,6 @@ class Rebalance:
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
-        self._classifier(1, task)  # heads of another kind are refused now
-
         def answering(session: Session) -> nn.Module:
             features, labels = self._look(task)
             self.exemplars = self._kept(task, features, labels)
@@ -153,11 +150,7 @@ class Rebalance:
 
     def _classifier(self, width: int, task: Task) -> CosineClassifier:
         head = (self.lessons.heads.factory or cosine_classifier)(width, task)
-        if not isinstance(head, CosineClassifier):
-            raise InputError(
-                f"this method answers by the angles to class weights: heads are 'cosine_classifier', not a "
-                f"{type(head).__name__}."
-            )
+        assert isinstance(head, CosineClassifier)
         return head
 
     def _head(self) -> CosineClassifier:

@@ -23,7 +23,6 @@ from forgetfree.contracts import Inputs, Memory, Stored, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, linear_head, nearest_mean
 from forgetfree.incremental import Exemplars
-from forgetfree.lessons import Lessons
 from forgetfree.masks import Masks, Minor, Rank, Scores, check_capacity, soften
 from forgetfree.network import Masked, SharedNetwork
 from forgetfree.tickets import PackedMask
@@ -82,9 +81,7 @@ class SoftNet:
         self.scores = Scores.random(self.network.weights, seed, by=by)  # Algorithm 2, line 2
         self.drawn = Minor.NONE
         """The number of the draw of minor weights that was kept."""
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=recipe, heads=heads, seed=seed, cache_bytes=cache_bytes, growing=True
-        )
+        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
 
     learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
     verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
@@ -93,7 +90,7 @@ class SoftNet:
     @property
     def base(self) -> str:
         """What its first session depends on, beside data, network and recipe: runs with the same share it."""
-        words = ["soft" if self.soft else "hard", f"{self.capacity:g}"]
+        words = ["soft" if self.soft else "hard", incremental.written(self.capacity)]
         words += [self.scores.by] if self.scores.by != "magnitude" else []
         words += [self.draw] if self.soft and self.draw != "epoch" else []
         words += [f"from{self.soft_from_epoch}"] if self.soft and self.soft_from_epoch else []
@@ -101,7 +98,6 @@ class SoftNet:
 
     @contextmanager
     def _base(self, task: Task) -> Iterator[Session]:
-        incremental.metric_of(self, task)
         lent, scores, minor = self.network.lend(), self.scores.fork(), self._minor(Minor.NONE)
 
         def features(inputs: Inputs) -> Any:
@@ -166,6 +162,8 @@ class SoftNet:
 
     def soft_mask(self, name: str) -> Tensor:
         """m_soft of one tensor: one on major weights, in [0, 1) elsewhere."""
+        if name not in self.network.weights:
+            raise InputError(f"there is no shared tensor {name!r}; there are {list(self.network.weights)}.")
         major = self.network.used[name].float()
         return soften(major, self._minor(self.drawn).value(name).to(major.device))
 
@@ -227,7 +225,7 @@ class HardNet(SoftNet):
 def moving_in(block: str | None, weights: Mapping[str, Any]) -> list[str]:
     """The tensors of the block that sessions move in: by a pattern, or the last block of the last stage."""
     if block is not None:
-        names = [name for name in weights if fnmatchcase(name, block)]
+        names = [name for name in weights if fnmatchcase(name, str(block))]
         if not names:
             raise InputError(f"no shared tensor matches block={block!r}; there are {list(weights)}.")
         return names
@@ -238,7 +236,7 @@ def moving_in(block: str | None, weights: Mapping[str, Any]) -> list[str]:
 
 def followed(means: Tensor, features: Tensor, drift: Tensor) -> Tensor:
     """Class means moved as features near them moved: a mean of drifts, weighted by closeness to each class mean."""
-    distance = torch.cdist(means, features).square()
+    distance = torch.cdist(incremental.wide(means), incremental.wide(features)).square()
     width = distance.mean().clamp_min(SMALLEST)
     weights = torch.softmax(-distance / width, dim=1)
-    return means + weights @ drift
+    return means + weights.to(drift) @ drift

@@ -6,7 +6,7 @@ Embedded, so that everything runs anywhere. A quarter of the images tests, drawn
 import torch
 
 from forgetfree.chance import stream
-from forgetfree.lab.benchmarks.few_shot import HELD_OUT, Labelled, sessions
+from forgetfree.lab.benchmarks.few_shot import HELD_OUT, Labelled, check_split, sessions
 from forgetfree.lab.benchmarks.stream import Benchmark, check_count
 
 BASE, MOST_TASKS = 5, 6
@@ -18,6 +18,7 @@ def fscil_digits(
 ) -> Benchmark:
     """Five digits, then five sessions of one, or the first few of them; seed and draw choose the shots."""
     check_count("tasks", tasks, MOST_TASKS)
+    check_split("random", draw)
     from sklearn.datasets import load_digits  # half a second, and only needed here
 
     digits = load_digits()

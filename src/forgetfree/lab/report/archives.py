@@ -10,6 +10,10 @@ from forgetfree.archive import Inspection, Verification
 from forgetfree.methods import METHODS
 
 
+PARTS = {"free": "weights outside the masks"}
+"""Parts of an archive whose names say too little."""
+
+
 def as_plain(found: Inspection) -> dict[str, Any]:
     return {**asdict(found), "path": str(found.path)}
 
@@ -76,7 +80,7 @@ def _layers(found: Inspection, used: int, total: int) -> Table:
 def _bytes(found: Inspection) -> Table:
     table = _table("bytes", ("part", "bytes", "part of the file"))
     for name, size in sorted(found.sections.items(), key=lambda entry: -entry[1]):
-        table.add_row(name, f"{size:,}", f"{100 * size / found.nbytes:.1f} %")
+        table.add_row(PARTS.get(name, name), f"{size:,}", f"{100 * size / found.nbytes:.1f} %")
     return table
 
 

@@ -93,6 +93,7 @@ def of_run(run: Seen, *, told: Iterable[str] = ()) -> list[str]:
 def counted(runs: Sequence[Seen], most: int | None, unit: str) -> str:
     """How many tasks were learned, of how many."""
     found = {len(run.record.tasks) for run in runs}
+    unit = unit.removesuffix("s") if found == {1} and most is None else unit
     return f"{listed(found)} {unit}" if most is None or found == {most} else f"only {listed(found)} of {most} {unit}"
 
 

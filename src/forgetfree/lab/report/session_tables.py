@@ -221,4 +221,4 @@ def _selected(run: Seen) -> list[str]:
 
 def _span(numbers: Sequence[int]) -> str:
     whole = len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1
-    return f"{numbers[0]} to {numbers[-1]}" if whole else listed(numbers)
+    return f"{numbers[0]} to {numbers[-1]}" if whole else listed(numbers).replace(" ", ", ")
