@@ -9,7 +9,6 @@ from rich.table import Table
 from forgetfree.archive import Inspection, Verification
 from forgetfree.methods import METHODS
 
-
 PARTS = {"free": "weights outside the masks"}
 """Parts of an archive whose names say too little."""
 
