@@ -1,6 +1,7 @@
-"""What makes SoftNet's session update help: a search that looks at no test image.
+"""How sessions are best trained, SoftNet's and F2M's: a search that looks at no test image.
 
     FORGETFREE_DATA=… python -m bench.updates --seed 1
+    FORGETFREE_DATA=… python -m bench.updates --seed 1 --method f2m
 
 The base classes of few-shot Omniglot are split once more: three quarters are a base session, the others come in
 sessions of five classes with five drawings each, and are tested on their remaining drawings; base classes are tested on
@@ -37,12 +38,17 @@ class Change:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def changes() -> list[Change]:
+def changes(method: str) -> list[Change]:
+    if method == "f2m":
+        usual = replace(PAPER, momentum=0.9, weight_decay=5e-4)
+        rates = (0.01, 0.003, 0.001, 0.0003, 0.0001, 0.0)
+        return [Change(f"lr {rate:g}" if rate else "nothing trained", replace(usual, lr=rate)) for rate in rates]
+
     def change(words: str, lr: float = 0.02, epochs: int = 6, **settings: Any) -> Change:
         return Change(words, replace(PAPER, lr=lr, epochs=epochs), settings)
 
     return [
-        change("nothing trained", frozen=True),
+        change("nothing trained", lr=0.0),
         change("paper: lr 0.02, temperature 1, last layer"),
         *(change(f"lr {lr:g}", lr=lr) for lr in (0.1, 0.3, 0.5, 1.0, 2.0)),
         *(change(f"lr {lr:g}, means follow", lr=lr, follow=True) for lr in (0.3, 0.5, 1.0, 2.0)),
@@ -113,13 +119,15 @@ def measure(learner: Any, data: Stream) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.updates", description="How sessions are best trained.")
     parser.add_argument("--seed", type=int, default=1, help="of the stream (default: 1)")
+    parser.add_argument("--method", choices=("softnet", "f2m"), default="softnet")
     parser.add_argument("--capacity", type=float, default=0.8, help="of SoftNet (default: 0.8)")
     parser.add_argument("--epochs", type=int, default=20, help="of the base session (default: 20)")
     words = parser.parse_args()
     torch.set_num_threads(1)
     milestones = [words.epochs * 3 // 5, words.epochs * 17 // 20]
-    overrides = {"capacity": words.capacity, "recipe.epochs": words.epochs, "recipe.milestones": milestones}
-    (run,) = plan(EXPERIMENT, methods=["softnet"], seeds=[words.seed], overrides=overrides)
+    soft = {"capacity": words.capacity} if words.method == "softnet" else {}
+    overrides = {"recipe.epochs": words.epochs, "recipe.milestones": milestones, **soft}
+    (run,) = plan(EXPERIMENT, methods=[words.method], seeds=[words.seed], overrides=overrides)
     benchmark, learner, backbone = build(run)
     data = stream(benchmark.tasks[0], words.seed)
     console = Console(width=WIDTH)
@@ -128,10 +136,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "base.ticket"
         save(learner, path, codec="ans")
-        for each in track(changes(), "sessions", console=console, transient=True):
+        for each in track(changes(words.method), "sessions", console=console, transient=True):
             settings = dict(each.settings)
             again = load(path, backbone)
-            again.session, again.soft = each.recipe, not settings.pop("frozen", False)
+            again.session = each.recipe
             if "exemplars" in settings:
                 again.exemplars = type(again.exemplars)(settings.pop("exemplars"))
             for name, value in settings.items():
@@ -144,7 +152,8 @@ def main() -> None:
     sizes = [len(labels) for _, labels in data.tests]
     drawings = f"{sizes[0]} base and {sum(sizes[1:])} novel drawings, none of them of a test"
     note = f"In percent after {len(sizes)} sessions; {drawings}."
-    Table(f"SoftNet, c = {words.capacity:g}, seed {words.seed}", rows, note).show(console)
+    name = f"SoftNet, c = {words.capacity:g}" if soft else "F2M"
+    Table(f"{name}, seed {words.seed}", rows, note).show(console)
 
 
 if __name__ == "__main__":

@@ -87,3 +87,19 @@ def test_rivals_take_turns_and_a_ratio_is_the_median_over_rounds():
     assert len(rounds) == 3
     assert {"a", "b"} == set(order)
     assert Rounds({"a": [2.0, 9.0, 4.0], "b": [1.0, 3.0, 1.0]}).ratio("a", to="b") == 3.0
+
+
+@pytest.mark.parametrize("method", ["softnet", "f2m"])
+def test_updates_measures_every_way_to_train_sessions(method, monkeypatch):
+    from bench import updates
+
+    shown = []
+    monkeypatch.setattr(updates, "EXPERIMENT", "fscil/digits")
+    monkeypatch.setattr(updates, "WAYS", 1)
+    monkeypatch.setattr(updates.Table, "show", lambda table, _: shown.append(table))
+    monkeypatch.setattr(sys, "argv", ["updates", "--method", method, "--epochs", "4"])
+    updates.main()
+    found = {row.pop("sessions"): row for row in shown[0].rows}
+    assert list(found) == [change.words for change in updates.changes(method)]
+    assert all(0 <= float(cell) <= 100 for row in found.values() for cell in row.values())
+    assert any(row != found["nothing trained"] for row in found.values())
