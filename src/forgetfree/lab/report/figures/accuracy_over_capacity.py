@@ -87,7 +87,7 @@ def words(lines: tuple[Line, ...]) -> str:
     best = max(lines, key=lambda line: max(line.accuracy))
     at = best.accuracy.index(max(best.accuracy))
     return (
-        f"Accuracy at the end against capacity for {len(lines)} method{'s' if len(lines) > 1 else ''}; bars: deviation "
-        "over seeds. The highest is "
+        f"Accuracy at the end against capacity for {len(lines)} method{'s and settings' if len(lines) > 1 else ''}; "
+        "bars: deviation over seeds. The highest is "
         f"{best.label} with {100 * best.accuracy[at]:.1f} % at {100 * best.capacity[at]:.0f} % of a dense network."
     )

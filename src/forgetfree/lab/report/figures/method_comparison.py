@@ -70,8 +70,8 @@ def words(lines: tuple[Line, ...]) -> str:
     apart = [line.label for line in lines if not line.whole]
     best = max(steps or lines, key=lambda line: line.accuracy[-1])
     said = (
-        f"Overall accuracy over sessions for {len(lines)} methods, each at the capacity that reaches most; bars: "
-        f"deviation over runs. The highest that learns session by session is {best.label}: "
+        f"Overall accuracy over sessions for {len(lines)} methods and settings, each at the capacity that reaches "
+        f"most; bars: deviation over runs. The highest that learns session by session is {best.label}: "
         f"{100 * best.accuracy[0]:.1f} % first, {100 * best.accuracy[-1]:.1f} % at the end."
     )
     return said + (f" Markers alone: {', '.join(apart)}, not measured after every session." if apart else "")

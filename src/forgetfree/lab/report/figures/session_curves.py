@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from forgetfree.lab.report.figures.comparison import command, counted, of_sessions, over_sessions
+from forgetfree.lab.report.figures.comparison import command, counted, in_legend, of_sessions, over_sessions
 from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, having, series
 from forgetfree.lab.report.figures.ink import INK, canvas, line_style
 
@@ -88,7 +88,7 @@ def draw(panels: tuple[Panel, ...]) -> Drawing:
     limits = [each.get_ylim() for each in axes[: len(panels)]]
     for each in axes:
         each.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-    whose = [Line2D([], [], label=label, **line_style(number)) for label, number in numbers.items()]
+    whose = [Line2D([], [], label=in_legend(label), **line_style(number)) for label, number in numbers.items()]
     what = [Line2D([], [], label=part, color=INK, linestyle=dashes) for part, dashes in DASHES.items()]
     drawing.legend(handles=[*what, *whose], loc="outside lower center", ncols=1 + math.ceil(len(whose) / len(what)))
     return drawing
