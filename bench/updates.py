@@ -119,7 +119,7 @@ def measure(learner: Any, data: Stream) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.updates", description="How sessions are best trained.")
     parser.add_argument("--seed", type=int, default=1, help="of the stream (default: 1)")
-    parser.add_argument("--method", choices=("softnet", "f2m"), default="softnet")
+    parser.add_argument("--method", choices=("softnet", "f2m"), default="softnet", help="whose (default: softnet)")
     parser.add_argument("--capacity", type=float, default=0.8, help="of SoftNet (default: 0.8)")
     parser.add_argument("--epochs", type=int, default=20, help="of the base session (default: 20)")
     words = parser.parse_args()

@@ -258,15 +258,15 @@ def features_of(self: Growing, module: nn.Module, task: Task, data: Data) -> tup
         for batch in batches(task, data, recipe.eval_batch_size, loader=recipe.loader):
             inputs = place.admit(batch.inputs)
             args, kwargs = as_call(inputs)
-            with explained(inputs, first_inputs(self), task.name):
+            with explained(inputs, *first_inputs(self)):
                 found.append(module(*args, **kwargs))
             labels.append(batch.labels.to(place.device))
     return torch.cat(found), torch.cat(labels)
 
 
-def first_inputs(self: Growing) -> Any:
-    """The signature of what the first session was learned on; None while it is learned."""
-    return next((known.inputs for known in self.lessons.learned.values()), None)
+def first_inputs(self: Growing) -> tuple[Any, str]:
+    """The signature of what the first session was learned on, and its name; None and nothing while it is learned."""
+    return next(((known.inputs, known.name) for known in self.lessons.learned.values()), (None, ""))
 
 
 def seen_by(self: Growing, module: nn.Module, inputs: Inputs) -> Tensor:

@@ -49,7 +49,7 @@ def test_a_later_session_with_other_inputs_is_refused_in_words(name, inputs):
     learner = make(name)
     learner.learn(base)
     before = learner.predict(base.train[0])
-    with pytest.raises(InputError, match=r"8|alike"):
+    with pytest.raises(InputError, match=r"'session 0' was learned on|alike"):
         learner.learn(ff.Task("other", ("x",), (inputs, torch.zeros(2, dtype=torch.long))))
     assert list(learner.tasks) == [base.name]
     assert torch.equal(learner.predict(base.train[0]), before)

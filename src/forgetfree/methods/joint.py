@@ -140,7 +140,7 @@ class Joint:
         def answering(session: Session) -> nn.Module:
             self.sessions = sessions
             for task in list(self.waiting.values())[:-1]:  # the last is written down by the lessons
-                seen = self.lessons.learned[incremental.ticket_of(self)].inputs
+                seen, _ = incremental.first_inputs(self)
                 met = replace(task, classes=self.lessons.met + task.classes)
                 self.lessons.note(met, seen, f"trained together with {session.task.name!r}", None)
             return classifier_of(session)
@@ -161,9 +161,10 @@ class Joint:
 
     def _fit(self, session: Session, checkpoint: Checkpoint, progress: Callback) -> Fitted:
         """Train network and classifier; in the first session as all methods that start from a dense network do."""
-        if not any(True for _ in session.parts["head"].named_parameters()):
+        head = session.parts["head"]
+        if not [*head.named_parameters()]:
             raise InputError(
-                f"joint training learns its classifier, and a {type(session.parts['head']).__name__} learns nothing: "
+                f"joint training learns its classifier, and a {type(head).__name__} learns nothing: "
                 "heads are 'linear', 'linear_without_bias' or 'cosine_classifier'."
             )
         recipe, phase = self.lessons.recipe, "joint" if self.tasks else ""
@@ -190,11 +191,10 @@ class Joint:
                 raise InputError(f"task {task.name!r}: some inputs are not finite numbers.")
         if self.tasks:
             sample = first_batch(task, 2, self.lessons.recipe.loader).inputs
-            given, first = signature(self._place().admit(sample)), self.lessons.learned[incremental.ticket_of(self)]
-            if given != first.inputs:
+            given, (expected, first) = signature(self._place().admit(sample)), incremental.first_inputs(self)
+            if given != expected:
                 raise InputError(
-                    f"sessions are mixed where their inputs are alike: {task.name!r} has {given}, {first.name!r} "
-                    f"{first.inputs}."
+                    f"sessions are mixed where their inputs are alike: {task.name!r} has {given}, {first!r} {expected}."
                 )
         return {**self.sessions, task.name: task}
 
