@@ -24,9 +24,9 @@ from bench.step import CAPACITY, LEARNING_RATE, fused_adam
 from bench.tables import Table
 from forgetfree import WSN, DataError, Recipe, Task
 from forgetfree.batches import batches
-from forgetfree.chance import stream
 from forgetfree.heads import linear_head_without_bias
 from forgetfree.lab.benchmarks import BENCHMARKS
+from forgetfree.rng import generator
 
 TASKS, IMAGES, EPOCHS, ROUNDS = 2, 3600, 2, 3
 SCRIPT_BATCH = 10
@@ -160,7 +160,7 @@ def _fit(
     size = SCRIPT_BATCH if as_script else Recipe.eval_batch_size
     for epoch in range(EPOCHS):
         whole.train()
-        for batch in batches(task, task.train, MLP.batch, order=stream(seed, position, "order", epoch)):
+        for batch in batches(task, task.train, MLP.batch, order=generator(seed, position, "order", epoch)):
             optimizer.zero_grad()
             F.cross_entropy(whole(batch.inputs), batch.labels).backward()
             after_backward()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import forgetfree as ff
 from forgetfree import certificate
 from forgetfree.batches import tensors_of
-from forgetfree.chance import counted, derive
+from forgetfree.rng import derive, philox_uniform
 from snapshots import FEATURES, backbone, learner, task
 from zoo import ZOO, Entry
 
@@ -265,11 +265,11 @@ def test_a_module_of_another_type_answers_in_it() -> None:
 
 
 def test_counted_numbers_are_those_of_all_times() -> None:
-    assert counted(5, 0, "probe").tolist() == FIRST_NUMBERS
+    assert philox_uniform(5, 0, "probe").tolist() == FIRST_NUMBERS
     assert derive(0, "probe") == FIRST_KEY
-    assert counted(5, 0, "other").tolist() != FIRST_NUMBERS
-    assert counted(3, 0, "probe").tolist() == FIRST_NUMBERS[:3]
-    assert counted(0, 0, "probe").size == 0
+    assert philox_uniform(5, 0, "other").tolist() != FIRST_NUMBERS
+    assert philox_uniform(3, 0, "probe").tolist() == FIRST_NUMBERS[:3]
+    assert philox_uniform(0, 0, "probe").size == 0
 
 
 @pytest.mark.parametrize(("seed", "words"), [(0, ("probe",)), (7, ("free", "0.weight")), (2**70, (1, "ü")), (-1, ())])
@@ -277,7 +277,7 @@ def test_counted_numbers_are_philox(seed: int, words: tuple[int | str, ...]) -> 
     key = derive(seed, *words)
     blocks = [philox(key, counter) for counter in range(1, 27)]
     expected = np.array([word >> 40 for block in blocks for word in block][:101]) / 2**24
-    numbers = counted(101, seed, *words)
+    numbers = philox_uniform(101, seed, *words)
     assert numbers.dtype == np.float32
     assert numbers.tolist() == expected.tolist()
 

@@ -600,7 +600,7 @@ def nth_call_fails(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, numbe
         (Scores, "fork", 2),  # the first begins the session
         (PackedMask, "pack", 1),
         (PackedMask, "pack", 2),
-        (lessons, "Learned", 1),
+        (lessons, "TaskRecord", 1),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

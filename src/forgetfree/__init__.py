@@ -1,7 +1,7 @@
 """forgetfree: any PyTorch module learns task after task and never forgets."""
 
 from forgetfree.archive import Inspection, Verification, inspect, load, save, verify
-from forgetfree.contracts import Data, Learned, Learner, Memory, Task
+from forgetfree.contracts import Data, Learner, Memory, Task, TaskRecord
 from forgetfree.errors import (
     ArchiveError,
     DataError,
@@ -31,7 +31,6 @@ __all__ = [
     "ForgetfreeError",
     "InputError",
     "Inspection",
-    "Learned",
     "Learner",
     "LearningError",
     "Memory",
@@ -43,6 +42,7 @@ __all__ = [
     "SoftNet",
     "Task",
     "TaskError",
+    "TaskRecord",
     "Verification",
     "__version__",
     "export",

@@ -34,14 +34,14 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from forgetfree.certificate import Verified, difference
-from forgetfree.chance import borrowed, threads
 from forgetfree.codec import CODECS, CodecError, first_use
-from forgetfree.contracts import Certificate, Learned, Memory, Stored
+from forgetfree.contracts import Certificate, LearnerState, Memory, TaskRecord
 from forgetfree.errors import ArchiveError, ForgetfreeError, InputError
 from forgetfree.files import flatten, unflatten, write_atomically
 from forgetfree.heads import HEADS, HeadFactory
 from forgetfree.methods import METHODS
 from forgetfree.modules import copy_module, named_tensors, origin_of
+from forgetfree.rng import preserved_rng, threads
 from forgetfree.tickets import PackedMask, Ticket
 from forgetfree.tickets import used as used_by
 from forgetfree.training import Recipe
@@ -177,16 +177,18 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
     return _packed(method, replace(stored, learned=rounded), dtype, codec, {"dtype": dtype, "difference": apart})
 
 
-def _certified(content: bytes, stored: Stored, heads: HeadFactory | None) -> Mapping[str, Learned]:
+def _certified(content: bytes, stored: LearnerState, heads: HeadFactory | None) -> Mapping[str, TaskRecord]:
     """What was learned, certified by what was written: the learner itself may have gone on meanwhile."""
     path = Path("the archive being written")
-    learned: Mapping[str, Learned] = _revived(
+    learned: Mapping[str, TaskRecord] = _revived(
         _parsed(content, path), path, stored.module, heads, None
     ).lessons.certified()
     return learned
 
 
-def _packed(method: str, stored: Stored, dtype: str | None, codec: str, rounded: Mapping[str, Any] | None) -> bytes:
+def _packed(
+    method: str, stored: LearnerState, dtype: str | None, codec: str, rounded: Mapping[str, Any] | None
+) -> bytes:
     memory = stored.memory
     shared = {name: value.detach().cpu() for name, value in memory.shared.items()}
     if dtype is not None:  # counters and indices stay whole
@@ -332,7 +334,7 @@ def _tickets(manifest: Mapping[str, Any]) -> list[str]:
 
 
 @contextmanager
-def _threads_of(tasks: Mapping[str, Learned]) -> Iterator[None]:
+def _threads_of(tasks: Mapping[str, TaskRecord]) -> Iterator[None]:
     """As many threads as when the tasks were certified, if that was one number: then the bits must be the same."""
     counts = {known.certificate.fingerprint.get("threads") for known in tasks.values() if known.certificate}
     said = int(counts.pop() or 0) if len(counts) == 1 else 0
@@ -377,7 +379,7 @@ def _revived(
         )
 
 
-def _stored(archive: _Archive, module: nn.Module) -> Stored:
+def _stored(archive: _Archive, module: nn.Module) -> LearnerState:
     manifest, weights = archive.manifest, archive.tree("weights")
     masks, own, heads = archive.masks(weights), archive.tree("own"), archive.tree("heads")
     free = archive.tree("free") if "free" in archive.sections else {}
@@ -400,7 +402,7 @@ def _stored(archive: _Archive, module: nn.Module) -> Stored:
     answers = archive.tree("answers")
     learned = {task["name"]: _from_tree(task, answers.get(task["name"])) for task in manifest["tasks"]}
     memory = Memory(shared, used, {}, tickets, heads)
-    return Stored(module, manifest["arguments"], memory, learned, archive.tree("training"), manifest["resumable"])
+    return LearnerState(module, manifest["arguments"], memory, learned, archive.tree("training"), manifest["resumable"])
 
 
 def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:
@@ -419,7 +421,7 @@ def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:
             "Install the package it comes from, or pass a backbone: load(path, backbone)."
         )
     build = builders[origin["name"]]
-    with borrowed(torch.device("cpu")):
+    with preserved_rng(torch.device("cpu")):
         with torch.device("meta"):  # costs nothing, whatever sizes the archive claims
             _check_backbone(build(**origin["arguments"]), manifest, path)
         return build(**origin["arguments"])
@@ -440,7 +442,7 @@ def _check_backbone(module: nn.Module, manifest: Mapping[str, Any], path: Path) 
         raise ArchiveError(f"{path} is of another backbone: {'; '.join(wrong[:3])}{more}.")
 
 
-def _check_tensors(stored: Stored, manifest: Mapping[str, Any]) -> None:
+def _check_tensors(stored: LearnerState, manifest: Mapping[str, Any]) -> None:
     """Refuse tensors that would not fit where they belong; of another shape than the backbone's are only buffers."""
     fixed, start = stored.training.get("fixed", {}), stored.training.get("start", {})
     buffers = {name for name, _ in stored.module.named_buffers()}
@@ -549,10 +551,10 @@ def _unshelve(content: bytes, entry: Mapping[str, Any]) -> Any:
     return unflatten(json.loads(entry["structure"]), tensors)
 
 
-def _as_tree(learned: Learned) -> dict[str, Any]:
+def _as_tree(learned: TaskRecord) -> dict[str, Any]:
     """What is known of a task as plain values; its answers are tensors and lie elsewhere."""
     # not the seconds: the same learner is the same bytes
-    tree = {entry.name: getattr(learned, entry.name) for entry in fields(Learned) if entry.name != "seconds"}
+    tree = {entry.name: getattr(learned, entry.name) for entry in fields(TaskRecord) if entry.name != "seconds"}
     tree["curves"] = [dict(epoch) for epoch in learned.curves]
     known = learned.certificate
     tree["certificate"] = known and {
@@ -563,13 +565,13 @@ def _as_tree(learned: Learned) -> dict[str, Any]:
     return tree
 
 
-def _from_tree(tree: Mapping[str, Any], answers: Tensor | None) -> Learned:
+def _from_tree(tree: Mapping[str, Any], answers: Tensor | None) -> TaskRecord:
     known = tree["certificate"]
     certificate = Certificate(**known, answers=answers) if known else None
-    return Learned(**{**tree, "curves": tuple(tree["curves"]), "certificate": certificate})
+    return TaskRecord(**{**tree, "curves": tuple(tree["curves"]), "certificate": certificate})
 
 
-def _apart(one: Learned, other: Learned) -> float | None:
+def _apart(one: TaskRecord, other: TaskRecord) -> float | None:
     answers = [known.certificate.answers if known.certificate else None for known in (one, other)]
     return None if answers[0] is None or answers[1] is None else difference(answers[0], answers[1])
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from forgetfree.chance import counted
-from forgetfree.contracts import Certificate, Inputs, Learned
+from forgetfree.contracts import Certificate, Inputs, TaskRecord
 from forgetfree.errors import InputError
 from forgetfree.files import digest_of
 from forgetfree.modules import named_tensors
+from forgetfree.rng import philox_uniform
 
 ROWS = 4
 LARGEST_PROBE = 1 << 26
@@ -43,7 +43,9 @@ class Verified:
     ok: bool
 
 
-def certify(learned: Learned, ranges: Any, seed: int, parts: Mapping[str, nn.Module], predict: Predict) -> Certificate:
+def certify(
+    learned: TaskRecord, ranges: Any, seed: int, parts: Mapping[str, nn.Module], predict: Predict
+) -> Certificate:
     """Look at a task as it is now: `parts` are its backbone and head, `predict` asks it."""
     try:
         answers = predict(_probe(learned.inputs, ranges, seed), learned.name).detach().cpu().clone()
@@ -54,7 +56,7 @@ def certify(learned: Learned, ranges: Any, seed: int, parts: Mapping[str, nn.Mod
     return Certificate(tensors_digest(parts), seed, ranges, answers, fingerprint(parts))
 
 
-def check(learned: Learned, parts: Mapping[str, nn.Module], predict: Predict) -> Verified:
+def check(learned: TaskRecord, parts: Mapping[str, nn.Module], predict: Predict) -> Verified:
     """Look at a task again, and compare."""
     certificate = learned.certificate
     if certificate is None:
@@ -128,7 +130,7 @@ def _drawn(signature: tuple[tuple[int, ...], str], range_: tuple[int, int] | Non
     shape, kind = (ROWS, *signature[0]), getattr(torch, signature[1])
     if prod(shape) > LARGEST_PROBE:
         raise InputError(f"a probe of shape {shape} is too large.")
-    uniform = counted(prod(shape), seed, "probe", name).reshape(shape)
+    uniform = philox_uniform(prod(shape), seed, "probe", name).reshape(shape)
     if range_ is None:
         return torch.from_numpy(2 * uniform - 1).to(kind)
     low, high = range_

@@ -107,7 +107,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Learned:
+class TaskRecord:
     """What is known of a task once it is learned."""
 
     name: str
@@ -139,7 +139,7 @@ class Memory:
     used: Mapping[str, PackedMask]
     """Which entries of `shared` some task uses; the others are free and need not be kept to answer."""
     common: Mapping[str, Tensor]
-    """Stored once for all tasks: fixed tensors, and the start of own tensors that some task left unchanged."""
+    """LearnerState once for all tasks: fixed tensors, and the start of own tensors that some task left unchanged."""
     tickets: Mapping[str, Ticket]
     heads: Mapping[str, Mapping[str, Tensor]]
     extras: Mapping[str, Tensor] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Stored:
+class LearnerState:
     """A learner as plain values and tensors: what an archive holds, and what a learner is made from again."""
 
     module: nn.Module
@@ -157,7 +157,7 @@ class Stored:
     arguments: Mapping[str, Any]
     """Of its constructor, as plain values."""
     memory: Memory
-    learned: Mapping[str, Learned]
+    learned: Mapping[str, TaskRecord]
     training: Mapping[str, Any]
     """What learning goes on from, as a tree of tensors."""
     resumable: bool = False
@@ -172,7 +172,7 @@ class Learner(Protocol):
     forget_free: bool
 
     @property
-    def tasks(self) -> Mapping[str, Learned]: ...
+    def tasks(self) -> Mapping[str, TaskRecord]: ...
     def learn(
         self,
         task: Task,

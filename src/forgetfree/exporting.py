@@ -31,7 +31,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
 from forgetfree.batches import convert, rows, tensors_of
-from forgetfree.contracts import Inputs, Learned, Learner
+from forgetfree.contracts import Inputs, Learner, TaskRecord
 from forgetfree.errors import FileError, InputError, ModuleError, TaskError
 from forgetfree.files import write_atomically
 from forgetfree.modules import as_call, freeze, named_tensors
@@ -312,7 +312,7 @@ def _difference(given: Tensor, right: Tensor) -> float:
     return float(((given - right).abs().max() / largest).nan_to_num(nan=torch.inf))
 
 
-def _drawn(learned: Learned) -> Inputs:
+def _drawn(learned: TaskRecord) -> Inputs:
     """Inputs like those a task was learned on, always the same."""
     chance = torch.Generator().manual_seed(0)
     count = max(COMPARED_ROWS)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from forgetfree.chance import borrowed
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
 from forgetfree.modules import clone, copy_module, freeze, named_tensors, refuse
+from forgetfree.rng import preserved_rng
 
 HeadFactory = Callable[[int, Task], nn.Module]
 """(width of the features, task) -> the task's head."""
@@ -32,7 +32,7 @@ def linear_head_without_bias(features: int, task: Task) -> nn.Module:
 Metric = Literal["euclidean", "cosine"]
 
 
-def closeness(features: Tensor, means: Tensor, metric: Metric) -> Tensor:
+def similarity(features: Tensor, means: Tensor, metric: Metric) -> Tensor:
     """How close each row of features is to each mean, [rows, means]: minus the squared distance, or the cosine."""
     if metric == "cosine":
         return F.normalize(features, dim=1) @ F.normalize(means, dim=1).T
@@ -50,7 +50,7 @@ class Prototypes(nn.Module):
         self.metric: Metric = metric
 
     def forward(self, features: Tensor) -> Tensor:
-        return closeness(features, self.means, self.metric)
+        return similarity(features, self.means, self.metric)
 
 
 class CosineClassifier(nn.Module):
@@ -63,7 +63,7 @@ class CosineClassifier(nn.Module):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.scale * closeness(features, self.weight, "cosine")
+        return self.scale * similarity(features, self.weight, "cosine")
 
 
 def nearest_mean(features: int, task: Task) -> nn.Module:
@@ -93,7 +93,7 @@ HEADS: dict[str, HeadFactory] = {
 
 def check_heads(factory: HeadFactory, kind: type[nn.Module], words: str) -> HeadFactory:
     """The factory itself, if it makes heads of this kind; `words` say which these are."""
-    with borrowed(torch.device("cpu")):
+    with preserved_rng(torch.device("cpu")):
         example = Task("an example", ("a class",), (torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)))
         head = check_factory(factory)(1, example)
     if not isinstance(head, kind):

@@ -17,9 +17,9 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, TensorData
 from forgetfree import learners
 from forgetfree.batches import Batch, batches, explained, signature
 from forgetfree.checks import check_whole
-from forgetfree.contracts import Data, Inputs, Memory, Stored, Task
+from forgetfree.contracts import Data, Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError, LearningError, TaskError
-from forgetfree.heads import HeadFactory, Metric, Prototypes, check_heads, closeness, linear_head, nearest_mean
+from forgetfree.heads import HeadFactory, Metric, Prototypes, check_heads, linear_head, nearest_mean, similarity
 from forgetfree.lessons import Lessons, Place
 from forgetfree.masks import Masks
 from forgetfree.modules import as_call
@@ -298,7 +298,7 @@ def metric_loss(
     Means of classes from `known` on are those of this batch where it has images of them, with gradient; all others are
     as they were stored.
     """
-    near = closeness(features, batch_means(features, labels, means, known), metric)
+    near = similarity(features, batch_means(features, labels, means, known), metric)
     distance = 1 - near if metric == "cosine" else -near
     return nn.functional.cross_entropy(-distance / temperature, labels)
 
@@ -475,7 +475,7 @@ def stored(
     resumable: bool,
     arguments: Mapping[str, Any],
     training: Mapping[str, Any] | None = None,
-) -> Stored:
+) -> LearnerState:
     """All of the learner; `arguments` and `training` are the method's own, exemplars apart."""
     with self.lessons.still():
         common = {"start": dict(self.network.start), "fixed": dict(self.network.fixed)}
@@ -488,7 +488,7 @@ def stored(
         )
 
 
-def revived(kind: Any, /, backbone: nn.Module, stored: Stored, **others: Any) -> Any:
+def revived(kind: Any, /, backbone: nn.Module, stored: LearnerState, **others: Any) -> Any:
     """A learner made again from what was stored; what its method keeps beside all this, it takes itself."""
     session, names = Recipe.from_described(stored.arguments["session"]), set(stored.memory.shared)
     arguments = {**stored.arguments, "session": session, "masked": lambda name, *_: name in names, **others}

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.certificate import Verified
-from forgetfree.contracts import Inputs, Learned, Memory, Task
+from forgetfree.contracts import Inputs, Memory, Task, TaskRecord
 from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import clone, freeze, named_tensors
 from forgetfree.network import Layout, SharedNetwork
-from forgetfree.tickets import Room, Ticket
+from forgetfree.tickets import CapacityReport, Ticket
 from forgetfree.training import Progress, Session
 
 
@@ -88,7 +88,7 @@ def parts(self: Taught, task: str) -> dict[str, nn.Module]:
 
 
 @property  # type: ignore[misc]
-def tasks(self: Taught) -> Mapping[str, Learned]:
+def tasks(self: Taught) -> Mapping[str, TaskRecord]:
     """What is learned, by name, in order."""
     return self.lessons.tasks
 
@@ -98,7 +98,7 @@ def layout(self: Sharing) -> Layout:
     return self.network.layout()
 
 
-def room(self: Sharing) -> Room:
+def room(self: Sharing) -> CapacityReport:
     """How much of each layer is used, and how many more tasks fit if they reuse as much as the last ones did."""
     return self.network.room()
 

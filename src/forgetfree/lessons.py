@@ -31,11 +31,11 @@ from forgetfree.batches import (
     signature,
 )
 from forgetfree.certificate import Verified, certify, check, ranges_of
-from forgetfree.chance import borrowed, check_seed, derive, draws, reseed
-from forgetfree.contracts import Inputs, Learned, Loss, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Loss, Memory, Task, TaskRecord
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.heads import HEADS, HeadFactory, TaskHeads, Whole, linear_head
 from forgetfree.modules import as_call, copy_module, freeze, with_tensors
+from forgetfree.rng import check_seed, derive, draws, preserved_rng, seed_all
 from forgetfree.training import (
     Fitted,
     Progress,
@@ -102,7 +102,7 @@ class Lessons:
         self.recipe = check_recipe("recipe", recipe or Recipe())
         self.seed = check_seed(seed)
         self.heads = TaskHeads(heads)
-        self.learned: Mapping[str, Learned] = {}
+        self.learned: Mapping[str, TaskRecord] = {}
         self.optimizer: Mapping[str, dict[str, Any]] = {}
         """What the optimizer of the last task knew of parameters that outlive it."""
         self._backbone = backbone
@@ -112,7 +112,7 @@ class Lessons:
         self._answers = Answers(self._whole, cache_bytes)
 
     @property
-    def tasks(self) -> Mapping[str, Learned]:
+    def tasks(self) -> Mapping[str, TaskRecord]:
         return MappingProxyType(dict(self.learned))
 
     @property
@@ -150,7 +150,7 @@ class Lessons:
         """Wait until no other task is being learned; refuse a task that cannot be; borrow the random state."""
         check_data(task)
         learnable = torch.inference_mode(False), torch.enable_grad()  # whatever mode the caller is in
-        with learnable[0], learnable[1], borrowed(self._place().device), self._turn.taken_for(task.name):
+        with learnable[0], learnable[1], preserved_rng(self._place().device), self._turn.taken_for(task.name):
             if task.name in self.learned:
                 raise TaskError(f"task {task.name!r} is learned already; learned tasks are {list(self.learned)}.")
             yield
@@ -204,7 +204,7 @@ class Lessons:
             task, {**parts, "head": learned}, answer, keep_all, loss=loss, penalty=penalty, lasting=lasting,
             settings=settings,
         )  # fmt: skip
-        reseed(place.device, self.seed, position, "session")
+        seed_all(place.device, self.seed, position, "session")
         try:
             yield session
         finally:
@@ -252,7 +252,7 @@ class Lessons:
 
     def note(self, task: Task, seen: Any, selection: str, fitted: Fitted | None) -> None:
         """Write down that `task` is learned now; `seen` is the signature of its inputs."""
-        learned = Learned(
+        learned = TaskRecord(
             task.name,
             task.classes[len(self.met) :] if self.growing else task.classes,
             task.width,
@@ -270,7 +270,7 @@ class Lessons:
         """Certify a task as it is now; its probe has the `ranges` of whole numbers that it was learned on."""
         self.learned = {**self.learned, name: self._certified(name, ranges)}
 
-    def certified(self) -> dict[str, Learned]:
+    def certified(self) -> dict[str, TaskRecord]:
         """What is learned, with certificates of this moment."""
         now = {
             name: self._certified(name, known.certificate.ranges)
@@ -279,7 +279,7 @@ class Lessons:
         }
         return {**self.learned, **now}
 
-    def _certified(self, name: str, ranges: Any) -> Learned:
+    def _certified(self, name: str, ranges: Any) -> TaskRecord:
         learned = self.learned[name]
         seed = derive(self.seed, learned.position, "probe")
         return replace(learned, certificate=certify(learned, ranges, seed, self.parts(name), self._ask_as))
@@ -289,7 +289,7 @@ class Lessons:
         return [check(learned, self.parts(name), self._ask_as) for name, learned in self.answering.items()]
 
     @property
-    def answering(self) -> Mapping[str, Learned]:
+    def answering(self) -> Mapping[str, TaskRecord]:
         """The tasks that have a head."""
         return {name: learned for name, learned in self.learned.items() if name in self.heads.kept}
 
@@ -322,18 +322,18 @@ class Lessons:
         resumable: bool,
         arguments: Mapping[str, Any] | None = None,
         training: Mapping[str, Any] | None = None,
-    ) -> Stored:
+    ) -> LearnerState:
         """All of a learner; `arguments` and `training` are the method's own."""
         common = {"recipe": self.recipe.described(), "heads": self.kind_of_heads, "seed": self.seed}
         state: dict[str, Any] = {"optimizer": dict(self.optimizer)} if resumable else {}
-        return Stored(
+        return LearnerState(
             module, {**(arguments or {}), **common}, memory, self.learned, {**state, **(training or {})}, resumable
         )
 
-    def restore(self, stored: Stored) -> None:
+    def restore(self, stored: LearnerState) -> None:
         """Become what was stored; the heads are made anew by the factory, with the stored tensors in them."""
         heads = {}
-        with borrowed(torch.device("cpu")):
+        with preserved_rng(torch.device("cpu")):
             for name in stored.memory.heads:
                 learned = stored.learned[name]
                 factory = self.heads.factory or linear_head
@@ -389,8 +389,8 @@ class Lessons:
     def untrained_head(self, task: Task, features: Tensor, position: int, *words: int | str) -> nn.Module:
         """The head that `task` starts from if it is learned at this position; with other words, another one."""
         device = self._place().device
-        with borrowed(device):
-            reseed(device, self.seed, position, "head", *words)
+        with preserved_rng(device):
+            seed_all(device, self.seed, position, "head", *words)
             return freeze(self.heads.new(task, features))
 
     def forget_answers(self) -> None:
@@ -426,7 +426,7 @@ class Lessons:
                 )
         for part in parts.values():
             part.train(True)
-        reseed(self._place().device, self.seed, self.position, "head")
+        seed_all(self._place().device, self.seed, self.position, "head")
         return self.heads.new(task, seen[-1], factory), int(seen[-1].shape[-1])
 
     def _ask(self, name: str, inputs: Inputs) -> Tensor:
@@ -464,7 +464,7 @@ class Lessons:
         return self._lighter(Whole(**self.parts(name)).eval())
 
 
-def _as_task(learned: Learned) -> Task:
+def _as_task(learned: TaskRecord) -> Task:
     """The task again, without its data, for whoever makes its head."""
     nothing = torch.empty(0), torch.empty(0, dtype=torch.long)
     loss = None if learned.classes else cast(Loss, nn.functional.mse_loss)

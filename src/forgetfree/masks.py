@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.buffers import Reused
-from forgetfree.chance import counted, stream
 from forgetfree.errors import InputError
+from forgetfree.rng import generator, philox_uniform
 
 if TYPE_CHECKING:
     from forgetfree.kernels import Cut
@@ -241,7 +241,7 @@ class Minor:
             shape = self._shapes[name]
             uniform = np.zeros(shape.numel(), np.float32)
             if self.number != self.NONE:
-                uniform = counted(shape.numel(), self._seed, "minor", self.number, name)
+                uniform = philox_uniform(shape.numel(), self._seed, "minor", self.number, name)
             drawn[name] = torch.from_numpy(uniform).view(shape)
         return drawn[name]
 
@@ -507,7 +507,7 @@ def _quantiles(values: Tensor, levels: Tensor) -> Tensor:
 
 def _after(mask: Tensor, uses: Tensor, quantiles: Tensor, seed: int, name: str, by: Rank) -> Tensor:
     size = mask.numel()
-    draw = counted(2 * size, seed, "scores", name)
+    draw = philox_uniform(2 * size, seed, "scores", name)
     selected, used = mask.reshape(-1).numpy(), uses.reshape(-1).numpy()
     order = np.lexsort((draw[:size], used, selected))  # the last key counts most
     levels = np.linspace(0, 1, size) if size > 1 else np.ones(size)
@@ -527,5 +527,5 @@ def _uniform_like(weight: Tensor, seed: int, name: str) -> Tensor:
     # scores of half-precision weights are float32: a step of 1e-3 would vanish in bfloat16
     dtype = torch.float64 if weight.dtype in (torch.float64, torch.complex128) else torch.float32
     bound = max(fan_in, 1) ** -0.5
-    uniform = torch.rand(weight.shape, generator=stream(seed, "scores", name), dtype=dtype)
+    uniform = torch.rand(weight.shape, generator=generator(seed, "scores", name), dtype=dtype)
     return uniform.mul(2 * bound).sub(bound).to(weight.device)

@@ -29,7 +29,7 @@ from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.masks import Masks, Shared, as_mask, see_through
 from forgetfree.modules import Lending, as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
-from forgetfree.tickets import PackedMask, Room, Ticket, room
+from forgetfree.tickets import CapacityReport, PackedMask, Ticket, room
 from forgetfree.tickets import used as used_by
 
 log = logging.getLogger("forgetfree")
@@ -213,7 +213,7 @@ class SharedNetwork:
         used = {name: PackedMask.pack(mask) for name, mask in self.used.items()}
         return Memory(self.weights, used, self.common, self.tickets, heads, training=training)
 
-    def room(self) -> Room:
+    def room(self) -> CapacityReport:
         return room(self.tickets, {name: value.shape for name, value in self.weights.items()})
 
     def remove(self, name: str, fresh: Callable[[str], Tensor]) -> dict[str, Tensor]:

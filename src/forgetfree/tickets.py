@@ -88,7 +88,7 @@ def overlap(one: Ticket, other: Ticket) -> Sets:
 
 
 @dataclass(frozen=True)
-class Room:
+class CapacityReport:
     """How full a network is, and how many more tasks it has room for."""
 
     used: Mapping[str, int]
@@ -111,12 +111,12 @@ class Room:
         return min(further) if further else None
 
 
-def room(tickets: Tickets, shapes: Mapping[str, torch.Size], last: int = 3) -> Room:
+def room(tickets: Tickets, shapes: Mapping[str, torch.Size], last: int = 3) -> CapacityReport:
     """The room in layers of these shapes, going by the `last` tasks."""
     names = list(tickets)
     taken = used(tickets)
     fresh = [new_in(tickets, name) for name in names[-last:]]
-    return Room(
+    return CapacityReport(
         {name: int(taken[name].sum()) if name in taken else 0 for name in shapes},
         {name: shape.numel() for name, shape in shapes.items()},
         {name: sum(int(new[name].sum()) for new in fresh) / max(1, len(fresh)) for name in shapes},

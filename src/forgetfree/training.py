@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from forgetfree.batches import OURS, Batch, batches, count_batches, tensors_of
-from forgetfree.chance import borrowed, reseed, stream
 from forgetfree.contracts import Data, Inputs, Task
 from forgetfree.errors import InputError, LearningError, TaskError
 from forgetfree.files import digest_of, load_tree, save_tree
 from forgetfree.modules import load_tensors, named_tensors
+from forgetfree.rng import generator, preserved_rng, seed_all
 
 log = logging.getLogger("forgetfree")
 
@@ -360,17 +360,17 @@ def fit(
     run = _Run(session, recipe, optimizer, checkpoint, seed, position)
     started = time.monotonic()
     plain = torch.autocast(device.type, enabled=False)  # the caller's would reach into backward()
-    with borrowed(device), plain, without_denormals():
+    with preserved_rng(device), plain, without_denormals():
         while not run.complete:
             epoch = session.epoch = len(run.curves)
-            reseed(device, seed, position, "epoch", epoch)
+            seed_all(device, seed, position, "epoch", epoch)
             trained = _epoch(
                 session,
                 recipe,
                 optimizer,
                 _Watch(progress, task, recipe, epoch, started),
-                stream(seed, position, "order", epoch),
-                stream(seed, position, "augmentation", epoch),
+                generator(seed, position, "order", epoch),
+                generator(seed, position, "augmentation", epoch),
             )
             valid, accuracy = evaluate(session, task.valid, recipe) if task.valid is not None else (None, None)
             run.record(trained, valid, accuracy)

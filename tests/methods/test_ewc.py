@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 import forgetfree as ff
 from forgetfree.batches import Batch, batches
-from forgetfree.chance import stream
+from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
 
 EWC, Finetune = ff.METHODS["ewc"], ff.METHODS["finetune"]
@@ -61,7 +61,7 @@ def test_the_fisher_information_is_the_mean_of_squared_batch_gradients():
     learner = taught([task], nn.Linear(3, 4), fisher_batch=4)
     layer, head = learner.backbone, learner.parts("line")["head"]
     expected, count = torch.zeros(4, 3), 0
-    for batch in batches(task, task.train, 4, order=stream(3, 0, "fisher order")):
+    for batch in batches(task, task.train, 4, order=generator(3, 0, "fisher order")):
         answer = head(layer(batch.inputs))
         error = 2 * (answer - batch.labels) / answer.numel()
         expected, count = expected + ((error @ head.weight).T @ batch.inputs).square(), count + 1

@@ -10,7 +10,7 @@ import forgetfree as ff
 from forgetfree.archive import load, save
 from forgetfree.batches import Batch
 from forgetfree.errors import InputError
-from forgetfree.heads import closeness
+from forgetfree.heads import similarity
 from forgetfree.methods import FSLL, NCM
 from forgetfree.methods.fsll import triplet_loss
 from forgetfree.testing import small_tasks
@@ -89,7 +89,7 @@ def test_when_all_may_move_a_step_is_that_of_plain_fine_tuning():
     learner.learn(FEW[1])
     features = plain(inputs)
     new = torch.stack([features[labels == label].mean(0) for label in labels.unique()])
-    loss = triplet_loss(features, labels + known, learner.margin) + closeness(new, means, "cosine").mean()
+    loss = triplet_loss(features, labels + known, learner.margin) + similarity(new, means, "cosine").mean()
     loss.backward()
     for name, weight in learner.network.weights.items():
         expected = plain.get_parameter(name).detach() - 0.5 * plain.get_parameter(name).grad
@@ -149,7 +149,7 @@ def test_the_loss_is_triplets_and_cosines_to_old_means_and_the_pull():
     inputs, labels = FEW[1].train
     features = learner.parts(TASKS[0].name)["backbone"](inputs)
     means = torch.stack([features[labels == label].mean(0) for label in range(len(TASKS[1].classes))])
-    expected = triplet_loss(features, labels, 0.0) + closeness(means, old, "cosine").mean()
+    expected = triplet_loss(features, labels, 0.0) + similarity(means, old, "cosine").mean()
     with learner.learning(FEW[1]) as session:
         batch = Batch(inputs, labels + len(old))
         assert float(session.loss(batch).detach()) == pytest.approx(float(expected), rel=1e-5)

@@ -9,8 +9,8 @@ from torch.utils.data import TensorDataset
 
 import forgetfree as ff
 from forgetfree.batches import Batch, batches
-from forgetfree.chance import stream
 from forgetfree.methods import gpm
+from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
 from zoo import ZOO
 
@@ -189,7 +189,7 @@ def test_the_bases_of_a_convolution_are_those_of_its_unfolded_patches():
     task = ff.Task("images", (0, 1), (torch.randn(30, 2, 7, 7, generator=draw), torch.arange(30) % 2))
     module = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten())
     learner = taught([task], module, threshold=0.8, samples=20, samples_per_layer=(12,))
-    drawn = next(batches(task, task.train, 20, order=stream(3, 0, "representation"))).inputs[:12]
+    drawn = next(batches(task, task.train, 20, order=generator(3, 0, "representation"))).inputs[:12]
     patches = nn.functional.unfold(drawn, 3, stride=2, padding=1).transpose(1, 2).reshape(-1, 18)
     values, directions = torch.linalg.eigh((patches.T @ patches).double())
     count = int((values.flip(0).cumsum(0) < 0.8 * values.sum()).sum())
@@ -264,7 +264,7 @@ def test_layers_that_share_a_weight_share_its_bases():
     module = Shared()
     learner = taught([task], module, threshold=1.0)
     assert list(learner.bases) == ["one.weight"]
-    drawn = next(batches(task, task.train, 125, order=stream(3, 0, "representation"))).inputs
+    drawn = next(batches(task, task.train, 125, order=generator(3, 0, "representation"))).inputs
     rows = torch.cat([drawn, torch.tanh(drawn @ learner.backbone.one.weight.T)]).detach()
     learner.threshold = 0.7
     seen = learner._representation(task, learner.backbone)["one.weight"]

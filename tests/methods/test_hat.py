@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import forgetfree as ff
-from forgetfree.chance import stream
 from forgetfree.lab.backbones import mlp
 from forgetfree.lab.backbones.resnet import resnet
 from forgetfree.methods.hat import HAT, Gates
+from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
 from forgetfree.units import wiring
 from snapshots import assert_same, backbone, pair, task
@@ -217,7 +217,7 @@ def test_steepness_grows_within_an_epoch_to_its_largest(monkeypatch: pytest.Monk
 def test_the_gradient_of_an_embedding_is_compensated_for_its_steepness() -> None:
     """By autograd: d/de sigmoid(e) smax dL/da, whatever s was."""
     for s in (1 / 400, 1.0, 20.0):
-        gates = Gates({"layer": 5}, 400.0, stream(0, "test"))
+        gates = Gates({"layer": 5}, 400.0, generator(0, "test"))
         with torch.no_grad():
             gates.embedding.copy_(torch.tensor([-0.4, -0.1, 0.0, 0.1, 0.4]))
         weights = torch.arange(1.0, 6)
@@ -228,7 +228,7 @@ def test_the_gradient_of_an_embedding_is_compensated_for_its_steepness() -> None
 
 
 def test_embeddings_stay_within_their_bounds() -> None:
-    gates = Gates({"layer": 3}, 400.0, stream(0, "test"))
+    gates = Gates({"layer": 3}, 400.0, generator(0, "test"))
     with torch.no_grad():
         gates.embedding.copy_(torch.tensor([-70.0, 0.0, 70.0]))
     gates(1.0)

@@ -11,10 +11,10 @@ from torch.utils.data import TensorDataset
 
 import forgetfree as ff
 from forgetfree.archive import load, save
-from forgetfree.chance import stream
 from forgetfree.errors import ForgetfreeError, InputError, TaskError
 from forgetfree.methods import CRT, NCM, Joint, joint
 from forgetfree.methods.joint import CLASSIFIER, Balanced, together
+from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
 
 RECIPE = ff.Recipe(epochs=5, batch_size=24, lr=0.05)
@@ -232,7 +232,7 @@ def test_the_released_schedule_of_crt_is_the_default():
 def test_an_epoch_of_crt_has_as_many_images_of_every_class():
     labels = torch.tensor([0] * 12 + [1] * 5 + [2] * 3)
     data = torch.arange(20.0), labels
-    epoch = list(Balanced(data, 4, lambda: stream(0, "test")))
+    epoch = list(Balanced(data, 4, lambda: generator(0, "test")))
     assert len(epoch) == 3 * 12
     assert Counter(label for _, label in epoch) == {0: 12, 1: 12, 2: 12}
     turns = [epoch[at : at + 4] for at in range(0, len(epoch), 4)]
@@ -248,16 +248,16 @@ def test_an_epoch_of_crt_has_as_many_images_of_every_class():
 def test_passes_of_crt_differ_and_data_may_be_a_dataset():
     data = torch.arange(20.0), torch.arange(20) % 3
     numbers = iter([0, 1, 0])
-    balanced = Balanced(TensorDataset(*data), 4, lambda: stream(next(numbers), "test"))
+    balanced = Balanced(TensorDataset(*data), 4, lambda: generator(next(numbers), "test"))
     first, second, third = ([int(image) for image, _ in balanced] for _ in range(3))
     assert first == third != second
-    plain = Balanced(data, 4, lambda: stream(0, "test"))
+    plain = Balanced(data, 4, lambda: generator(0, "test"))
     assert [int(image) for image, _ in plain] == first
 
 
 def test_every_epoch_of_crt_has_its_own_draws(monkeypatch):
     asked = []
-    monkeypatch.setattr(joint, "stream", lambda seed, *words: asked.append(words) or stream(seed, *words))
+    monkeypatch.setattr(joint, "generator", lambda seed, *words: asked.append(words) or generator(seed, *words))
     learned(CRT, 2)
     assert asked == [
         (t, *words) for t in (0, 1) for words in [("classifier",), *(("balanced", e) for e in range(AGAIN.epochs))]
@@ -275,7 +275,7 @@ def test_crt_finds_a_rare_class_that_joint_training_drowns():
         learner.learn(base)
         learner.learn(rare)
         learner.finish()
-        unseen = [torch.randn(200, 8, generator=stream(0, label)) + shift for label, shift in ((0, 0.0), (2, 1.5))]
+        unseen = [torch.randn(200, 8, generator=generator(0, label)) + shift for label, shift in ((0, 0.0), (2, 1.5))]
         found = [float((learner.predict(unseen[i]).argmax(1) == label).float().mean()) for i, label in ((0, 0), (1, 2))]
         right[type(learner)] = found
     assert right[Joint][1] < 0.2

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree.heads import HEADS, closeness
+from forgetfree.heads import HEADS, similarity
 from forgetfree.incremental import metric_loss
 from forgetfree.methods.softnet import followed, moving_in
 from forgetfree.testing import small_tasks
@@ -161,8 +161,8 @@ def test_the_metric_loss_is_the_papers_equation():
 
 def test_scores_of_prototypes_are_minus_squared_distances_or_cosines():
     features, means = torch.tensor([[0.0, 3.0]]), torch.tensor([[4.0, 0.0], [0.0, 1.0]])
-    assert closeness(features, means, "euclidean").tolist() == [[-25.0, -4.0]]
-    assert closeness(features, means, "cosine").tolist() == [[0.0, 1.0]]
+    assert similarity(features, means, "euclidean").tolist() == [[-25.0, -4.0]]
+    assert similarity(features, means, "cosine").tolist() == [[0.0, 1.0]]
 
 
 def test_the_default_block_is_the_last_of_the_last_stage():

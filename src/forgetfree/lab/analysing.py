@@ -7,11 +7,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from forgetfree.chance import threads
 from forgetfree.errors import InputError
 from forgetfree.lab.analyses import ANALYSES
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.records import RunFolder
+from forgetfree.rng import threads
 
 
 def analyse_all(

@@ -23,7 +23,6 @@ from torch import nn
 
 import forgetfree
 from forgetfree.batches import batches, count_samples, repeated
-from forgetfree.chance import borrowed, derive, reseed, threads
 from forgetfree.contracts import Learner
 from forgetfree.errors import InputError
 from forgetfree.heads import HEADS, linear_head
@@ -33,6 +32,7 @@ from forgetfree.lab.benchmarks.stream import Benchmark
 from forgetfree.lab.protocols import fscil, til
 from forgetfree.lab.records import Record, RunFolder
 from forgetfree.methods import METHODS
+from forgetfree.rng import derive, preserved_rng, seed_all, threads
 from forgetfree.training import Progress, Recipe
 
 CATALOG = resources.files("forgetfree.lab") / "catalog"
@@ -212,8 +212,8 @@ def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner
         start = f"pretrained, from {Path(init).name}" if init else "from scratch"
         benchmark = replace(benchmark, notes={**benchmark.notes, "weights": start})
     cpu = torch.device("cpu")
-    with borrowed(cpu):
-        reseed(cpu, plan.seed, "backbone")
+    with preserved_rng(cpu):
+        seed_all(cpu, plan.seed, "backbone")
         backbone = BACKBONES[settings["backbone"].pop("name")](**settings["backbone"])
     settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
     recipes = {section: Recipe(**settings[section]) for section in RECIPES if section in settings}

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from forgetfree import learners
 from forgetfree.batches import batches
-from forgetfree.chance import reseed, stream
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons
 from forgetfree.modules import as_call, clone, refuse, with_tensors
+from forgetfree.rng import generator, seed_all
 from forgetfree.training import Recipe, Session, task_loss
 
 
@@ -104,8 +104,8 @@ class EWC:
         if not weights:  # only heads learn
             return {}
         squares = {name: torch.zeros_like(weight, dtype=_fine(weight)) for name, weight in weights.items()}
-        order = stream(lessons.seed, lessons.position, "fisher order")
-        reseed(device, lessons.seed, lessons.position, "fisher")
+        order = generator(lessons.seed, lessons.position, "fisher order")
+        seed_all(device, lessons.seed, lessons.position, "fisher")
         before, count = session.state(), 0
         session.train()
         with torch.enable_grad():
@@ -122,7 +122,7 @@ class EWC:
         fisher = {f"fisher.{name}": value for name, value in self.fisher.items()}
         return learners.moving_memory(self, fisher)
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         arguments = {"strength": self.strength, "fisher_batch": self.fisher_batch}
         with self.lessons.still():
             training = {"fisher": dict(self.fisher), "merged": self._merged}
@@ -131,7 +131,7 @@ class EWC:
             )
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "EWC":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "EWC":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.backbone = with_tensors(learner.backbone, stored.memory.shared)

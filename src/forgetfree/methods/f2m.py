@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
 from forgetfree.checks import check_number, check_one_of, check_whole
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.heads import HeadFactory, linear_head, nearest_mean
 from forgetfree.incremental import Exemplars
 from forgetfree.masks import Masks
@@ -161,12 +161,12 @@ class F2M:
         centre = {f"centre.{name}": value for name, value in self.centre.items()}
         return incremental.memory(self, training=centre)
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         training = {"centre": dict(self.centre)}
         return incremental.stored(self, resumable=resumable, arguments=self._arguments(), training=training)
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "F2M":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "F2M":
         """A learner made again from what was stored."""
         learner: F2M = incremental.revived(cls, backbone, stored, **others)
         learner.centre = stored.training["centre"]

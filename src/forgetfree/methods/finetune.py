@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from forgetfree import learners
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons
 from forgetfree.modules import as_call, clone, refuse, with_tensors
@@ -63,12 +63,12 @@ class Finetune:
     def memory(self) -> Memory:
         return learners.moving_memory(self, {})
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         with self.lessons.still():
             return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Finetune":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "Finetune":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.backbone = with_tensors(learner.backbone, stored.memory.shared)

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
 from forgetfree.checks import check_number, check_one_of
-from forgetfree.contracts import Stored, Task
+from forgetfree.contracts import LearnerState, Task
 from forgetfree.errors import InputError
-from forgetfree.heads import HeadFactory, closeness, nearest_mean
+from forgetfree.heads import HeadFactory, nearest_mean, similarity
 from forgetfree.incremental import Exemplars
 from forgetfree.masks import select
 from forgetfree.network import Masked, SharedNetwork
@@ -97,7 +97,7 @@ class FSLL:
             means = incremental.batch_means(features, labels, start, base)
             new = means[torch.unique(labels[labels >= known])]
             if len(new):
-                value = value + closeness(new, start[:known], "cosine").mean()
+                value = value + similarity(new, start[:known], "cosine").mean()
             moved = [(w - before[name]).abs()[movable[name]] for name, w in lent.named_parameters()]
             return value + self.strength * torch.cat(moved).mean() if moved else value
 
@@ -120,7 +120,7 @@ class FSLL:
         counts = {name: round(self.fraction * size.numel()) for name, size in sizes.items()}
         return {name: select(-size, counts[name]) for name, size in sizes.items() if counts[name]}
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         return incremental.stored(self, resumable=resumable, arguments=self._arguments())
 
     revived = classmethod(incremental.revived)

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from forgetfree import learners
 from forgetfree.batches import batches
-from forgetfree.chance import stream
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons
 from forgetfree.modules import as_call, clone, named_tensors, refuse, with_tensors
+from forgetfree.rng import generator
 from forgetfree.training import Recipe, Session
 
 FORWARDS = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
@@ -121,7 +121,7 @@ class GPM:
     def _representation(self, task: Task, learned: nn.Module) -> dict[str, Tensor]:
         """What every layer takes in, [rows, inputs of the layer], for some training samples drawn at random."""
         lessons = self.lessons
-        order = stream(lessons.seed, lessons.position, "representation")
+        order = generator(lessons.seed, lessons.position, "representation")
         batch = next(batches(task, task.train, self.samples, order=order, loader=lessons.recipe.loader))
         looked_at = clone(learned).eval()
         layers = _layers(looked_at)
@@ -148,7 +148,7 @@ class GPM:
         bases = {f"bases.{name}": value for name, value in (self.bases or {}).items()}
         return learners.moving_memory(self, bases)
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         with self.lessons.still():
             training = {"bases": self.bases and dict(self.bases)}
             return self.lessons.stored(
@@ -156,7 +156,7 @@ class GPM:
             )
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "GPM":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "GPM":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.backbone = with_tensors(learner.backbone, stored.memory.shared)

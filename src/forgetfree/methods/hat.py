@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree import learners
-from forgetfree.chance import stream
 from forgetfree.checks import check_number, check_switch
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError, ModuleError
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place
 from forgetfree.modules import as_call, clone, copy_module, freeze, named_tensors, refuse, with_tensors
+from forgetfree.rng import generator
 from forgetfree.tickets import Ticket
 from forgetfree.training import Recipe, Session
 from forgetfree.units import Layer, Wiring, along, ends, layer_at, wiring
@@ -88,7 +88,7 @@ class HAT:
             used = self.used()
             trained = self._trainable()
             gated = Gated(trained, self.wiring, used)
-            gates = Gates(self.wiring.units, self.smax, stream(self.lessons.seed, self.lessons.position, "gates"))
+            gates = Gates(self.wiring.units, self.smax, generator(self.lessons.seed, self.lessons.position, "gates"))
             gates.to(self._place().device)
             price = self._price(used)
 
@@ -143,7 +143,7 @@ class HAT:
         with self.lessons.removing(task, self):
             self.tickets = {name: ticket for name, ticket in self.tickets.items() if name != task}
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         arguments = {"smax": self.smax, "sparsity": self.sparsity, "hard": self.hard}
         with self.lessons.still():
             memory, gates = self.memory(), {name: self.gates(name) for name in self.tickets}
@@ -158,7 +158,7 @@ class HAT:
             )  # fmt: skip
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "HAT":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "HAT":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.backbone = with_tensors(learner.backbone, {**stored.memory.shared, **stored.training["start"]})

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
 from forgetfree.checks import check_whole
-from forgetfree.contracts import Memory, Stored, Task
+from forgetfree.contracts import LearnerState, Memory, Task
 from forgetfree.heads import HeadFactory, nearest_mean
 from forgetfree.incremental import Exemplars
 from forgetfree.modules import named_tensors
@@ -113,14 +113,14 @@ class ICaRL:
         classifier = {f"classifier.{name}": value for name, value in self.classifier.items()}
         return incremental.memory(self, training=classifier)
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         training = {"classifier": dict(self.classifier)}
         return incremental.stored(
             self, resumable=resumable, arguments={"exemplars": self.exemplars.count}, training=training
         )
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "ICaRL":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "ICaRL":
         """A learner made again from what was stored."""
         learner: ICaRL = incremental.revived(cls, backbone, stored, **others)
         learner.classifier = dict(stored.training["classifier"])

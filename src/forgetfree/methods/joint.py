@@ -19,12 +19,12 @@ from torch.utils.data import Dataset, IterableDataset
 
 from forgetfree import incremental, learners
 from forgetfree.batches import first_batch, shifted, signature
-from forgetfree.chance import derive, stream
 from forgetfree.checks import check_switch, check_whole
-from forgetfree.contracts import Data, Memory, Stored, Task
+from forgetfree.contracts import Data, LearnerState, Memory, Task
 from forgetfree.errors import InputError, TaskError
 from forgetfree.heads import HeadFactory, check_heads, linear_head
 from forgetfree.network import Masked, SharedNetwork
+from forgetfree.rng import derive, generator
 from forgetfree.training import Fitted, Progress, Recipe, Session
 
 CLASSIFIER = Recipe(
@@ -210,7 +210,7 @@ class Joint:
         wrapped = {f"wrapped.{name}": value for name, value in self.wrapped.items()} if self.sessions else {}
         return incremental.memory(self, training={**data, **wrapped})
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         with self.lessons.still():
             if self.waiting and not resumable:
                 raise TaskError(
@@ -227,7 +227,7 @@ class Joint:
         return {"every": self.every}
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Joint":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "Joint":
         """A learner made again from what was stored; without the data it answers, and learns no more."""
         learner: Joint = incremental.revived(cls, backbone, stored, **others)
         if stored.resumable:
@@ -296,14 +296,14 @@ class CRT(Joint):
         for _, parameter in network.named_parameters():
             parameter.requires_grad_(False)
         seed, position = self.lessons.seed, self.lessons.position
-        drawn = stream(seed, position, "classifier")
+        drawn = generator(seed, position, "classifier")
         with torch.no_grad():
             for _, parameter in head.named_parameters():
                 fresh = torch.zeros(parameter.shape)
                 parameter.copy_(fresh.normal_(0, DEVIATION, generator=drawn) if parameter.dim() > 1 else fresh)
 
         def chance() -> Generator:
-            return stream(seed, position, "balanced", classifier.epoch)
+            return generator(seed, position, "balanced", classifier.epoch)
 
         task = replace(session.task, train=Balanced(session.task.train, self.draws, chance))
         classifier = Session(

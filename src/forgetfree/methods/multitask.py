@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from forgetfree import learners
 from forgetfree.batches import check_data, signature, tensors_of
 from forgetfree.certificate import ranges_of
-from forgetfree.chance import borrowed, reseed
-from forgetfree.contracts import Data, Inputs, Memory, Stored, Task
+from forgetfree.contracts import Data, Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError, TaskError
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place, RowNames
 from forgetfree.modules import clone, freeze, named_tensors, refuse, with_tensors
+from forgetfree.rng import preserved_rng, seed_all
 from forgetfree.tickets import Ticket
 from forgetfree.training import Fitted, Progress, Recipe, Session, all_or_nothing, fit
 
@@ -86,7 +86,7 @@ class Multitask:
             raise TaskError("there is nothing to finish: no task was collected. Call learn(task) first.")
         lessons, place, tasks = self.lessons, self._place(), list(self._collected.values())
         joint = _joint(tasks)
-        with borrowed(place.device):
+        with preserved_rng(place.device):
             trained = clone(self._wrapped)
             heads, width = self._new_heads(trained, tasks)
 
@@ -145,12 +145,12 @@ class Multitask:
         with self.lessons.removing(task, self):
             self._collected = {name: other for name, other in self._collected.items() if name != task}
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         with self.lessons.still():
             return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Multitask":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "Multitask":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.backbone = with_tensors(learner.backbone, stored.memory.shared)
@@ -169,7 +169,7 @@ class Multitask:
             features = freeze(clone(trained))(sample)
         heads = []
         for position, task in enumerate(tasks):
-            reseed(place.device, self.lessons.seed, position, "head")
+            seed_all(place.device, self.lessons.seed, position, "head")
             heads.append(self.lessons.heads.new(task, features))
         return nn.ModuleList(heads), int(features.shape[-1])
 

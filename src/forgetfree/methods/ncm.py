@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from forgetfree import incremental, learners
-from forgetfree.contracts import Stored, Task
+from forgetfree.contracts import LearnerState, Task
 from forgetfree.heads import HeadFactory, nearest_mean
 from forgetfree.network import Masked, SharedNetwork
 from forgetfree.training import Recipe, Session
@@ -53,7 +53,7 @@ class NCM:
         with incremental.later_session(self, task, lent, lambda _: head, head=lambda *_: head) as session:
             yield session
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         return incremental.stored(self, resumable=resumable, arguments={})
 
     revived = classmethod(incremental.revived)

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree import learners
-from forgetfree.chance import like_a_layer
 from forgetfree.checks import check_switch
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons
 from forgetfree.masks import Masks, check_capacity, select
 from forgetfree.network import Masked, SharedNetwork
+from forgetfree.rng import layer_init
 from forgetfree.training import Progress, Recipe, Session
 
 
@@ -130,7 +130,7 @@ class PackNet:
         value = self.network.weights[name]
         if self.network.tickets and not self.refill:
             return torch.zeros_like(value)
-        return like_a_layer(value.shape, self.lessons.seed, "free", name)
+        return layer_init(value.shape, self.lessons.seed, "free", name)
 
     def memory(self) -> Memory:
         return self.network.memory(self.lessons.heads.tensors(), {})
@@ -141,7 +141,7 @@ class PackNet:
             self.network.remove(task, self._free)
             self.network.renew(self._free)
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         arguments = {
             "capacity": self.capacity,
             "retrain_epochs": self.retrain_epochs,
@@ -155,7 +155,7 @@ class PackNet:
             )
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "PackNet":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "PackNet":
         """A learner made again from what was stored; what free weights are, it knows by itself."""
         memory, training = stored.memory, stored.training
         learner = cls(backbone, masked=lambda name, *_: name in memory.shared, **{**stored.arguments, **others})

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from forgetfree import learners
 from forgetfree.checks import check_number
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons
@@ -103,7 +103,7 @@ class Piggyback:
         with self.lessons.removing(task, self.network):
             self.network.remove(task, self.network.weights.__getitem__)
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         arguments = {"threshold": self.threshold, "start": self.start, "own_from": self.network.own_from}
         with self.lessons.still():
             training = {
@@ -116,7 +116,7 @@ class Piggyback:
             )
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "Piggyback":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "Piggyback":
         """A learner made again from what was stored."""
         memory, training = stored.memory, stored.training
         learner = cls(backbone, masked=lambda name, *_: name in memory.shared, **{**stored.arguments, **others})

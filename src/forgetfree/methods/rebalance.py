@@ -22,12 +22,12 @@ from torch.nn import functional as F
 
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.chance import stream
 from forgetfree.checks import check_number, check_one_of, check_whole
-from forgetfree.contracts import Stored, Task
-from forgetfree.heads import CosineClassifier, HeadFactory, check_heads, closeness, cosine_classifier, linear_head
+from forgetfree.contracts import LearnerState, Task
+from forgetfree.heads import CosineClassifier, HeadFactory, check_heads, cosine_classifier, linear_head, similarity
 from forgetfree.incremental import Exemplars
 from forgetfree.network import Masked, SharedNetwork
+from forgetfree.rng import generator
 from forgetfree.training import Recipe, Session
 
 SESSION = Recipe(
@@ -143,7 +143,7 @@ class Rebalance:
             if self.choose == "herding":
                 order = incremental.herd(F.normalize(features[at], dim=1), exemplars.count)
             else:
-                chance = stream(self.lessons.seed, self.lessons.position, "exemplars", label)
+                chance = generator(self.lessons.seed, self.lessons.position, "exemplars", label)
                 order = torch.randperm(len(at), generator=chance)[: exemplars.count].tolist()
             exemplars = exemplars.with_class(label, incremental.samples_at(task.train, at[order].tolist()))
         return exemplars
@@ -165,7 +165,7 @@ class Rebalance:
             "less_forget": self.less_forget, "ranking": self.ranking, "closest": self.closest,
         }  # fmt: skip
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         return incremental.stored(self, resumable=resumable, arguments=self._arguments())
 
     revived = classmethod(incremental.revived)
@@ -182,7 +182,7 @@ class Grown(nn.Module):
         self.scale = nn.Parameter(old.scale.detach().clone())
 
     def cosines(self, features: Tensor) -> Tensor:
-        return closeness(features, torch.cat([self.old, self.new]), "cosine")
+        return similarity(features, torch.cat([self.old, self.new]), "cosine")
 
     def forward(self, features: Tensor) -> Tensor:
         return self.scale * self.cosines(features)

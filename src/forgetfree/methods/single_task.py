@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree import learners
-from forgetfree.chance import reseed
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons, Place
 from forgetfree.modules import as_call, clone, freeze, named_tensors, refuse, reset, with_tensors
+from forgetfree.rng import seed_all
 from forgetfree.tickets import Ticket
 from forgetfree.training import Recipe, Session
 
@@ -48,7 +48,7 @@ class SingleTask:
         """Learn a task in your own loop: `session.parameters()`, `session(inputs)`, and at the end `session.keep()`."""
         with self.lessons.turn(task):
             fresh = clone(self.backbone)
-            reseed(self._place().device, self.lessons.seed, self.lessons.position, "fresh network")
+            seed_all(self._place().device, self.lessons.seed, self.lessons.position, "fresh network")
             reset(fresh)
 
             def features(inputs: Inputs) -> Any:
@@ -74,12 +74,12 @@ class SingleTask:
         with self.lessons.removing(task, self):
             self.networks = {name: network for name, network in self.networks.items() if name != task}
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         with self.lessons.still():
             return self.lessons.stored(self.backbone, self.memory(), resumable=resumable)
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "SingleTask":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "SingleTask":
         """A learner made again from what was stored."""
         learner = cls(backbone, **{**stored.arguments, **others})
         learner.networks = {name: _network(learner.backbone, name, stored.memory.shared) for name in stored.learned}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from forgetfree import incremental, learners
 from forgetfree.batches import Batch
 from forgetfree.checks import check_number, check_one_of, check_switch, check_whole
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, linear_head, nearest_mean
 from forgetfree.incremental import Exemplars
@@ -175,7 +175,7 @@ class SoftNet:
         every = {name: PackedMask.pack(torch.ones(mask.shape)) for name, mask in kept.used.items()}
         return replace(kept, used=every)
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         arguments = {
             "capacity": self.capacity, "by": self.scores.by, "block": self.block, "draw": self.draw,
             "soft_from_epoch": self.soft_from_epoch, "temperature": self.temperature, "pull": self.pull,
@@ -186,7 +186,7 @@ class SoftNet:
         )  # fmt: skip
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "SoftNet":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "SoftNet":
         """A learner made again from what was stored."""
         learner: SoftNet = incremental.revived(cls, backbone, stored, **others)
         learner.drawn = stored.training["drawn"]
@@ -235,7 +235,7 @@ def moving_in(block: str | None, weights: Mapping[str, Any]) -> list[str]:
 
 
 def followed(means: Tensor, features: Tensor, drift: Tensor) -> Tensor:
-    """Class means moved as features near them moved: a mean of drifts, weighted by closeness to each class mean."""
+    """Class means moved as features near them moved: a mean of drifts, weighted by similarity to each class mean."""
     distance = torch.cdist(incremental.wide(means), incremental.wide(features)).square()
     width = distance.mean().clamp_min(SMALLEST)
     weights = torch.softmax(-distance / width, dim=1)

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree import learners
-from forgetfree.chance import counted, derive
 from forgetfree.checks import check_switch
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.heads import HeadFactory
 from forgetfree.lessons import Lessons
 from forgetfree.masks import Scores, check_capacity
 from forgetfree.network import Masked, SharedNetwork
+from forgetfree.rng import derive, philox_uniform
 from forgetfree.training import Recipe, Session, Trainable
 
 
@@ -96,7 +96,7 @@ class SupSup:
     def _signed_constants(self, name: str) -> Tensor:
         weight = self.network.weights[name]
         fan_in = weight[0].numel() if weight.dim() > 1 else weight.numel()
-        positive = torch.from_numpy(counted(weight.numel(), self.lessons.seed, "signs", name) < 0.5)
+        positive = torch.from_numpy(philox_uniform(weight.numel(), self.lessons.seed, "signs", name) < 0.5)
         constant = torch.full(weight.shape, (2 / max(1, fan_in)) ** 0.5, dtype=weight.dtype)
         return constant.where(positive.view(weight.shape), -constant)
 
@@ -110,7 +110,7 @@ class SupSup:
             self.network.remove(task, self._signed_constants)
             self.mean_scores, self._averaged = {}, 0
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         arguments = {"capacity": self.capacity, "transfer": self.transfer, "own_from": self.network.own_from}
         with self.lessons.still():
             training: dict[str, Any] = {"start": dict(self.network.start), "fixed": dict(self.network.fixed)}
@@ -121,7 +121,7 @@ class SupSup:
             )
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "SupSup":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "SupSup":
         """A learner made again from what was stored; without all of it, the mean of the scores begins anew."""
         memory, training = stored.memory, stored.training
         learner = cls(backbone, masked=lambda name, *_: name in memory.shared, **{**stored.arguments, **others})

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree import learners
-from forgetfree.chance import counted, like_a_layer
 from forgetfree.checks import check_number
-from forgetfree.contracts import Inputs, Memory, Stored, Task
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task
 from forgetfree.heads import HeadFactory, TaskHeads
 from forgetfree.lessons import Lessons
 from forgetfree.masks import Rank, Scores, check_capacity
 from forgetfree.network import Masked, SharedNetwork
+from forgetfree.rng import layer_init, philox_uniform
 from forgetfree.sparse import compress
 from forgetfree.tickets import Ticket
 from forgetfree.training import Recipe, Session, Trainable
@@ -103,7 +103,7 @@ class WSN:
 
         def noise(tensor: str) -> Tensor:
             weight, position = self.network.weights[tensor], self.tasks[task].position
-            drawn = counted(weight.numel(), self.seed, "background", position, tensor)
+            drawn = philox_uniform(weight.numel(), self.seed, "background", position, tensor)
             return torch.from_numpy(self.background_noise * drawn).view(weight.shape)
 
         return self.parts(task) | {"backbone": self.network.answer(task, background=noise)}
@@ -119,7 +119,7 @@ class WSN:
             shapes = {name: value.shape for name, value in self.network.weights.items()}
 
             def fresh(name: str, what: str = "removal") -> Tensor:
-                return like_a_layer(shapes[name], self.seed, what, self._removals, name)
+                return layer_init(shapes[name], self.seed, what, self._removals, name)
 
             alone = self.network.remove(task, fresh)
             self.scores = Scores(
@@ -130,7 +130,7 @@ class WSN:
                 by=self.scores.by,
             )
 
-    def stored(self, *, resumable: bool = False) -> Stored:
+    def stored(self, *, resumable: bool = False) -> LearnerState:
         arguments = {
             "capacity": self.capacity,
             "own_from": self.network.own_from,
@@ -150,14 +150,14 @@ class WSN:
             )
 
     @classmethod
-    def revived(cls, backbone: nn.Module, stored: Stored, **others: Any) -> "WSN":
+    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "WSN":
         """A learner made again from what was stored; without all of it, free weights and scores are drawn anew."""
         memory, training = stored.memory, stored.training
         learner = cls(backbone, masked=lambda name, *_: name in memory.shared, **{**stored.arguments, **others})
         weights = dict(memory.shared)
         if not stored.resumable:
             for name, used in memory.used.items():
-                fresh = like_a_layer(weights[name].shape, learner.seed, "free", name).to(weights[name])
+                fresh = layer_init(weights[name].shape, learner.seed, "free", name).to(weights[name])
                 weights[name] = weights[name].where(used.unpack(), fresh)
         learner.network.restore(weights, memory.tickets, training["start"], training["fixed"])
         learner._removals = training["removals"]

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from forgetfree.chance import stream
 from forgetfree.lab.analyses.hessian import hessian_product, leading_eigenpairs
+from forgetfree.rng import generator
 
 
 def found(matrix, **settings):
-    return leading_eigenpairs(lambda v: matrix @ v, len(matrix), generator=stream(0, "test"), **settings)
+    return leading_eigenpairs(lambda v: matrix @ v, len(matrix), generator=generator(0, "test"), **settings)
 
 
 def with_spectrum(values, seed=0):
@@ -29,7 +29,7 @@ def test_the_pairs_of_a_small_network_are_those_of_its_exact_hessian():
         return F.cross_entropy(torch.relu(inputs @ first.view(3, 5)) @ second.view(5, 3), labels)
 
     point = torch.randn(30, generator=draw, dtype=torch.float64)
-    pairs = leading_eigenpairs(hessian_product(loss, point), 30, generator=stream(0, "test"))
+    pairs = leading_eigenpairs(hessian_product(loss, point), 30, generator=generator(0, "test"))
     values, vectors = torch.linalg.eigh(torch.autograd.functional.hessian(loss, point))
     order = values.abs().argsort(descending=True)[:2]
     assert pairs.values.tolist() == pytest.approx(values[order].tolist(), rel=1e-4)
@@ -65,6 +65,6 @@ def test_every_pair_is_converged_to_the_tolerance():
 
 def test_signs_do_not_depend_on_chance():
     matrix, _ = with_spectrum([4.0, 2.0, 1.0, 0.5, 0.1])
-    one, other = (leading_eigenpairs(lambda v: matrix @ v, 5, generator=stream(seed, "test")) for seed in (1, 2))
+    one, other = (leading_eigenpairs(lambda v: matrix @ v, 5, generator=generator(seed, "test")) for seed in (1, 2))
     assert torch.allclose(one.vectors, other.vectors, atol=1e-5)
     assert bool((one.vectors.gather(1, one.vectors.abs().argmax(1, keepdim=True)) > 0).all())

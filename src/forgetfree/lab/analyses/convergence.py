@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forgetfree.chance import stream
 from forgetfree.lab.analyses.hessian import Function
 from forgetfree.lab.analyses.landscape import rounded
 from forgetfree.lab.analyses.replay import Snapshot, replay, small, trained_epochs
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan
+from forgetfree.rng import generator
 
 RADII = (0.01, 0.1, 1.0)
 """Distances |(θ - θ')⊙m| of the random pairs; the same for all networks."""
@@ -77,7 +77,7 @@ def ratio(loss: Function, pair: Pair, mask: Tensor) -> tuple[float, float]:
 
 def random_pairs(snapshot: Snapshot, radius: float, seed: int) -> Iterator[Pair]:
     """The network and others, as seen `radius` away from it, in random directions of the weights that count."""
-    draw = stream(seed, "convergence", f"{radius:g}")
+    draw = generator(seed, "convergence", f"{radius:g}")
     for _ in range(DRAWS):
         step = torch.randn(len(snapshot.mask), generator=draw, dtype=torch.float64) * snapshot.counting
         yield snapshot.weights, snapshot.weights + radius * step / (step * snapshot.mask).norm()

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forgetfree.chance import derive
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan
+from forgetfree.rng import derive
 
 MASKED = ("hardnet", "softnet")
 MOST_CLASSES = 30

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forgetfree.chance import stream
 from forgetfree.lab.analyses.hessian import Eigenpairs, Function, hessian_product, leading_eigenpairs
 from forgetfree.lab.analyses.replay import Replay, Snapshot, replay, small, trained_epochs
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan
+from forgetfree.rng import generator
 
 WHEN = (0.7, 1.0)
 """Which parts of the training are over: epochs 70 and 100 of 100, as in the paper."""
@@ -91,4 +91,4 @@ def rounded(value: float) -> float:
 
 
 def _leading(loss: Function, point: Tensor, seed: int) -> Eigenpairs:
-    return leading_eigenpairs(hessian_product(loss, point), len(point), generator=stream(seed, "hessian"))
+    return leading_eigenpairs(hessian_product(loss, point), len(point), generator=generator(seed, "hessian"))

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forgetfree.chance import threads
 from forgetfree.errors import LearningError
 from forgetfree.heads import Whole
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan, build
 from forgetfree.masks import Minor, soften, top_fraction
 from forgetfree.modules import named_tensors
+from forgetfree.rng import threads
 from forgetfree.training import Progress, task_loss
 
 METHODS = ("ncm", "hardnet", "softnet")

@@ -5,8 +5,8 @@
 
 import torch
 
-from forgetfree.chance import stream
 from forgetfree.lab.benchmarks.stream import Benchmark, Splits, permuted, random_permutations, split
+from forgetfree.rng import generator
 
 
 def digits_permuted(*, tasks: int = 10, seed: int = 0) -> Benchmark:
@@ -24,7 +24,7 @@ def _splits(seed: int) -> Splits:
 
     digits = load_digits()
     images, labels = torch.from_numpy(digits.data).float() / 16, torch.from_numpy(digits.target).long()
-    order = torch.randperm(len(labels), generator=stream(seed, "digits"))
+    order = torch.randperm(len(labels), generator=generator(seed, "digits"))
     first, second = int(0.60 * len(order)), int(0.75 * len(order))
     train, valid, test = ((images[part], labels[part]) for part in (order[:first], order[first:second], order[second:]))
     return Splits(train, valid, test)

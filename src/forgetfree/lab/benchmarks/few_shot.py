@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from forgetfree.chance import stream
 from forgetfree.contracts import Augment, Data, Task
 from forgetfree.errors import DataError, InputError
 from forgetfree.lab.augmentation import AUGMENTATIONS
 from forgetfree.lab.benchmarks.stream import Benchmark, Exam, ExamsOnDemand, Notes, TasksOnDemand, check_count
+from forgetfree.rng import generator
 
 HELD_OUT = 0.05
 """Fraction of each base class that validates, at least one image."""
@@ -145,7 +145,7 @@ def class_order(split: Split, classes: int, seed: int) -> list[int]:
 
 def drawn_order(classes: int, seed: int) -> list[int]:
     """An order of classes by the seed."""
-    return torch.randperm(classes, generator=stream(seed, "class order")).tolist()
+    return torch.randperm(classes, generator=generator(seed, "class order")).tolist()
 
 
 def positions(name: str, lists: Sequence[Sequence[str]], files: Sequence[str]) -> list[Tensor]:
@@ -243,7 +243,7 @@ def _base_session(group: Sequence[int], learned: Sequence[Tensor], held_out: flo
 
 
 def _some(found: Tensor, count: int, seed: int, *words: int | str) -> Tensor:
-    return found[torch.randperm(len(found), generator=stream(seed, *words))[:count]]
+    return found[torch.randperm(len(found), generator=generator(seed, *words))[:count]]
 
 
 def _from_list(

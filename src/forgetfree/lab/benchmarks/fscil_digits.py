@@ -5,9 +5,9 @@ Embedded, so that everything runs anywhere. A quarter of the images tests, drawn
 
 import torch
 
-from forgetfree.chance import stream
 from forgetfree.lab.benchmarks.few_shot import HELD_OUT, Labelled, check_split, sessions
 from forgetfree.lab.benchmarks.stream import Benchmark, check_count
+from forgetfree.rng import generator
 
 BASE, MOST_TASKS = 5, 6
 TESTED = 0.25
@@ -23,7 +23,7 @@ def fscil_digits(
 
     digits = load_digits()
     images, labels = torch.from_numpy(digits.data), torch.from_numpy(digits.target).long()
-    order = torch.randperm(len(labels), generator=stream(seed, "digits"))
+    order = torch.randperm(len(labels), generator=generator(seed, "digits"))
     tested = int(TESTED * len(order))
     train, test = (Labelled(images[part], labels[part]) for part in (order[tested:], order[:tested]))
     return sessions(

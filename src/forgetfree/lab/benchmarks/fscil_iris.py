@@ -6,9 +6,9 @@ is both learned and tested. The seed draws a fifth of each species to test; leng
 
 import torch
 
-from forgetfree.chance import stream
 from forgetfree.lab.benchmarks.few_shot import Labelled, sessions
 from forgetfree.lab.benchmarks.stream import Benchmark
+from forgetfree.rng import generator
 
 TESTED = 0.2
 
@@ -23,7 +23,7 @@ def fscil_iris(*, held_out: float = 0.2, seed: int = 0) -> Benchmark:
     flowers = Labelled(different[:, :-1], different[:, -1].long())
     learned, tested = [], []
     for label, found in enumerate(flowers.of_each_class(len(iris.target_names))):
-        order = found[torch.randperm(len(found), generator=stream(seed, "iris", label))]
+        order = found[torch.randperm(len(found), generator=generator(seed, "iris", label))]
         count = int(TESTED * len(found) + 0.5)
         learned.append(order[count:])
         tested.append(order[:count])

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from forgetfree.chance import stream
 from forgetfree.errors import DataError
 from forgetfree.lab.benchmarks.few_shot import HELD_OUT, Labelled, check_numbers, drawn_order, sessions
 from forgetfree.lab.benchmarks.sources import omniglot
 from forgetfree.lab.benchmarks.stream import Benchmark
+from forgetfree.rng import generator
 
 TESTED = 5
 """Drawings of each character."""
@@ -41,7 +41,7 @@ def fscil_omniglot(
         )
     characters = drawn_order(there, seed)[:needed]
     drawn = data.drawings.shape[1]
-    orders = [torch.randperm(drawn, generator=stream(seed, "omniglot", character)) for character in characters]
+    orders = [torch.randperm(drawn, generator=generator(seed, "omniglot", character)) for character in characters]
 
     def part(chosen: slice) -> Labelled:
         images = [data.drawings[character][order[chosen]] for character, order in zip(characters, orders, strict=True)]

@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from forgetfree.chance import stream
 from forgetfree.errors import DataError, InputError
 from forgetfree.lab.benchmarks.sources import omniglot
 from forgetfree.lab.benchmarks.stream import Benchmark, Notes, Part, check_count, from_parts
+from forgetfree.rng import generator
 
 CHARACTERS = 12
 """In a task."""
@@ -71,7 +71,7 @@ def omniglot_rotation(
 
 def _parts(count: int, seed: int, character: int) -> dict[Part, Tensor]:
     """Which of a character's drawings, or of its rotated images, belong to which part."""
-    order = torch.randperm(count, generator=stream(seed, "omniglot", character))
+    order = torch.randperm(count, generator=generator(seed, "omniglot", character))
     tested = round(TESTED * count)
     rest = order[tested:]
     validated = max(1, round(VALIDATED * len(rest)))

@@ -11,9 +11,9 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from forgetfree.chance import stream
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
+from forgetfree.rng import generator
 
 Notes = Mapping[str, str | int | float | bool]
 Part = Literal["train", "valid", "test"]
@@ -188,4 +188,4 @@ def check_count(what: str, given: int | None, most: int | None = None) -> None:
 
 def random_permutations(count: int, size: int, seed: int) -> list[Tensor]:
     """`count` orders of `size` values, each from its own stream of the seed."""
-    return [torch.randperm(size, generator=stream(seed, "permutation", t)) for t in range(count)]
+    return [torch.randperm(size, generator=generator(seed, "permutation", t)) for t in range(count)]

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from forgetfree.chance import borrowed, reseed
-from forgetfree.contracts import Inputs, Learned, Task
+from forgetfree.contracts import Inputs, Task, TaskRecord
 from forgetfree.lab.benchmarks.stream import Benchmark, Exam
 from forgetfree.lessons import Lessons
 from forgetfree.modules import clone, freeze, reset
+from forgetfree.rng import preserved_rng, seed_all
 
 ALL_IMAGES_UP_TO, MOST_IMAGES = 20, 50
 """With more tasks than the first, a matrix is measured on at most the second of each task's test images."""
@@ -33,7 +33,7 @@ class Guesser(Protocol):
     lessons: Lessons
 
     @property
-    def tasks(self) -> Mapping[str, Learned]: ...
+    def tasks(self) -> Mapping[str, TaskRecord]: ...
     def guess(self, inputs: Inputs, task: Task) -> Tensor: ...
     def parts(self, task: str) -> dict[str, nn.Module]: ...
 
@@ -123,8 +123,8 @@ def _random_networks(backbone: nn.Module, seed: int) -> list[nn.Module]:
     networks, cpu = [], torch.device("cpu")
     for number in range(RANDOM_NETWORKS):
         network = clone(backbone)
-        with borrowed(cpu):
-            reseed(cpu, seed, "random network", number)
+        with preserved_rng(cpu):
+            seed_all(cpu, seed, "random network", number)
             reset(network)
         networks.append(freeze(network))
     return networks

@@ -36,26 +36,26 @@ def derive(seed: int, *words: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
-def stream(seed: int, *words: int | str) -> torch.Generator:
+def generator(seed: int, *words: int | str) -> torch.Generator:
     """A CPU generator seeded by `derive`: the same numbers whatever device learns."""
     return torch.Generator().manual_seed(derive(seed, *words))
 
 
-def counted(size: int, seed: int, *words: int | str) -> NDArray[np.float32]:
+def philox_uniform(size: int, seed: int, *words: int | str) -> NDArray[np.float32]:
     """`size` numbers in [0, 1) that are the same on every machine and in every version of its libraries.
 
     Philox-4x64 with ten rounds, counted from one, its key from `derive`; of each 64-bit number the upper 24 bits.
-    For what an archive relies on. `stream` is torch's own generator, which promises less.
+    For what an archive relies on. `generator` is torch's own generator, which promises less.
     """
     raw = np.random.Philox(key=derive(seed, *words)).random_raw(size)
     return (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def like_a_layer(shape: torch.Size, seed: int, *words: int | str) -> Tensor:
-    """Weights drawn as PyTorch draws a linear layer, U(-1/√fan_in, 1/√fan_in), by `counted` numbers."""
+def layer_init(shape: torch.Size, seed: int, *words: int | str) -> Tensor:
+    """Weights drawn as PyTorch draws a linear layer, U(-1/√fan_in, 1/√fan_in), by `philox_uniform` numbers."""
     fan_in = shape[1:].numel() if len(shape) > 1 else shape.numel()
     bound = max(fan_in, 1) ** -0.5
-    return torch.from_numpy(bound * (2 * counted(shape.numel(), seed, *words) - 1)).view(shape)
+    return torch.from_numpy(bound * (2 * philox_uniform(shape.numel(), seed, *words) - 1)).view(shape)
 
 
 def draws(call: Callable[[], object], tries: int = 3) -> bool:
@@ -68,8 +68,8 @@ def draws(call: Callable[[], object], tries: int = 3) -> bool:
     return True
 
 
-def reseed(device: torch.device, seed: int, *words: int | str) -> None:
-    """Set the global random state (torch, numpy, Python); call it inside `borrowed` only."""
+def seed_all(device: torch.device, seed: int, *words: int | str) -> None:
+    """Set the global random state (torch, numpy, Python); call it inside `preserved_rng` only."""
     number = derive(seed, *words)
     random.seed(number)
     np.random.seed(number % 2**32)
@@ -79,7 +79,7 @@ def reseed(device: torch.device, seed: int, *words: int | str) -> None:
 
 
 @contextmanager
-def borrowed(device: torch.device) -> Iterator[None]:
+def preserved_rng(device: torch.device) -> Iterator[None]:
     """Give the global random state back, on leaving, exactly as it was.
 
     There is one such state in a process, so one thread at a time may borrow it; others wait.
