@@ -32,5 +32,9 @@ class ArchiveError(FileError):
     """An archive that is damaged, not one of ours, of a newer format, or not of this backbone."""
 
 
+class PluginError(ForgetfreeError, ImportError):
+    """A plug-in that cannot be loaded, or that brings a name which is taken."""
+
+
 class DataError(ForgetfreeError, OSError):
     """A data set that is not there, cannot be downloaded, or is not what its authors published."""
