@@ -171,7 +171,7 @@ def test_huffman_is_canonical_and_its_words_are_as_long_as_they_should_be():
 
 
 def test_code_words_are_never_longer_than_the_table_can_say():
-    from forgetfree.codec import LONGEST, _code_lengths
+    from forgetfree.codec.symbols import LONGEST, _code_lengths
 
     fibonacci = [1, 1]
     while len(fibonacci) < 40:
@@ -262,7 +262,7 @@ def test_only_magnitudes_count_and_only_to_eight_bits():
 
 def test_sums_over_the_weights_are_exact_so_that_no_order_of_summation_can_change_a_guess(monkeypatch):
     """BLAS sums in an order of its own on every machine. Here it goes forwards and backwards, to the same last bit."""
-    import forgetfree.codec as module
+    import forgetfree.codec.context_model as module
 
     class BothWays(module._Regression):
         pieces = 0
@@ -284,7 +284,7 @@ def test_sums_over_the_weights_are_exact_so_that_no_order_of_summation_can_chang
 
 
 def test_the_table_of_chances_is_the_logistic_function():
-    from forgetfree.codec import CERTAIN, CHANCE_STEPS, CHANCES
+    from forgetfree.codec.context_model import CERTAIN, CHANCE_STEPS, CHANCES
 
     log_odds = np.arange(-CERTAIN * CHANCE_STEPS, CERTAIN * CHANCE_STEPS + 1) / CHANCE_STEPS
     assert np.abs(CHANCES - 1 / (1 + np.exp(-log_odds))).max() < 3e-4

@@ -18,10 +18,10 @@ built by a function that is installed here and looked up by name, or handed in b
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -36,21 +36,20 @@ from torch import Tensor, nn
 from forgetfree.certificate import Verified, difference
 from forgetfree.codec import CODECS, CodecError, first_use
 from forgetfree.contracts import Certificate, LearnerState, Memory, TaskRecord
-from forgetfree.errors import ArchiveError, ForgetfreeError, InputError
+from forgetfree.errors import ArchiveError, ForgetfreeError, InputError, PluginError
 from forgetfree.files import flatten, unflatten, write_atomically
 from forgetfree.heads import HEADS, HeadFactory
-from forgetfree.methods import METHODS
 from forgetfree.modules import copy_module, named_tensors, origin_of
+from forgetfree.registry import backbone_builder, methods
 from forgetfree.rng import preserved_rng, threads
 from forgetfree.tickets import PackedMask, Ticket
 from forgetfree.tickets import used as used_by
-from forgetfree.training import Recipe
+from forgetfree.training.recipe import Recipe
 
-FORMAT = 1
+FORMAT = 2
+OLDEST = 1
 KIND = "forgetfree.ticket"
 CODEC = "context"
-BACKBONES = "forgetfree.backbones"
-"""The entry points by which installed packages offer tables of backbones, name → function."""
 ALWAYS = 1 << 24
 """So many bytes of a manifest, or weights times tasks, may come out of any file, however small."""
 MANIFEST_PER_BYTE = 256
@@ -125,7 +124,7 @@ def load(
     `heads` and `recipe` are needed where the learner had functions of its own for them.
     """
     path = Path(path)
-    return _revived(_read(path), path, backbone, heads, recipe)
+    return _restored(_read(path), path, backbone, heads, recipe)
 
 
 def inspect(path: Path | str) -> Inspection:
@@ -149,24 +148,27 @@ def verify(path: Path | str, backbone: nn.Module | None = None, *, heads: HeadFa
     """Read an archive and put every task beside its certificate."""
     path = Path(path)
     archive = _read(path)
-    learner = _revived(archive, path, backbone, heads, None)
+    learner = _restored(archive, path, backbone, heads, None)
     with _explained(path), _threads_of(learner.tasks):
         return Verification(tuple(learner.verify()), archive.manifest["rounded"])
 
 
 def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None, codec: str = CODEC) -> bytes:
     """The bytes of an archive."""
-    method = next((name for name, kind in METHODS.items() if type(learner) is kind), None)
+    method = methods().name_of(type(learner))
     if method is None:
-        raise InputError(f"a {type(learner).__name__} cannot be stored; archives hold {', '.join(METHODS)}.")
+        raise InputError(
+            f"a {type(learner).__name__} cannot be stored: an archive finds its method by name, and no table of "
+            "methods has it. Offer it by an entry point of the group forgetfree.methods, or by METHODS.plug(…)."
+        )
     if codec not in CODECS:
         raise InputError(f"there is no codec {codec!r}; there are {', '.join(CODECS)}.")
     if dtype not in (None, "float16", "bfloat16"):
         raise InputError(f"dtype is None, 'float16' or 'bfloat16'; got {dtype!r}.")
     if dtype is not None and resumable:
         raise InputError("rounded weights cannot go on to the same bits: leave out either dtype or resumable.")
-    stored = learner.stored(resumable=resumable)
-    factory = HEADS.get(stored.arguments["heads"]) or learner.lessons.heads.factory
+    stored = learner.to_state(resumable=resumable)
+    factory = HEADS.get(stored.arguments["heads"]) or learner.engine.heads.factory
     if not learner.forget_free:  # what a task was when it was learned is gone: it is certified as it is stored
         stored = replace(stored, learned=_certified(_packed(method, stored, None, codec, None), stored, factory))
     content = _packed(method, stored, dtype, codec, None)
@@ -180,9 +182,9 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
 def _certified(content: bytes, stored: LearnerState, heads: HeadFactory | None) -> Mapping[str, TaskRecord]:
     """What was learned, certified by what was written: the learner itself may have gone on meanwhile."""
     path = Path("the archive being written")
-    learned: Mapping[str, TaskRecord] = _revived(
+    learned: Mapping[str, TaskRecord] = _restored(
         _parsed(content, path), path, stored.module, heads, None
-    ).lessons.certified()
+    ).engine.certified()
     return learned
 
 
@@ -220,6 +222,8 @@ def _packed(
     manifest = {
         "version": version("forgetfree"),
         "method": method,
+        "package": methods().entry(method).source,
+        "scenario": methods().entry(method).scenario,
         "arguments": stored.arguments,
         "backbone": origin_of(stored.module),
         "module": type(stored.module).__name__,
@@ -256,10 +260,21 @@ class _Archive:
 
     manifest: Mapping[str, Any]
     sections: Mapping[str, bytes]
+    format: int = FORMAT
 
     def tree(self, name: str) -> Any:
         """The tensors of a section, in their tree."""
         return _unshelve(self.sections[name], self.manifest["shelves"][name])
+
+    def training(self) -> dict[str, Any]:
+        """What learning goes on from, as it is called today."""
+        tree = dict(self.tree("training"))
+        if self.format < 2 and "gates" in tree:
+            gates = tree.pop("gates")
+            tree["beside"] = {
+                task: {f"gates.{layer}": row for layer, row in rows.items()} for task, rows in gates.items()
+            }
+        return tree
 
     def masks(self, weights: Mapping[str, Tensor]) -> dict[str, Any]:
         """The masks of every layer, [tasks, *shape]."""
@@ -294,7 +309,7 @@ def _parsed(content: bytes, path: Path) -> _Archive:
             raise ArchiveError(
                 f"{path} is of format {header['format']}; this version of forgetfree reads up to {FORMAT}. Update it."
             )
-        if header["format"] != str(FORMAT):
+        if header["format"] not in map(str, range(OLDEST, FORMAT + 1)):
             raise ValueError(f"there was never a format {header['format']}")
         if any(value.dtype != torch.uint8 or value.dim() != 1 for value in tensors.values()):
             raise ValueError("a section does not consist of bytes")
@@ -306,7 +321,7 @@ def _parsed(content: bytes, path: Path) -> _Archive:
         if wrong or set(manifest["digests"]) | {"manifest"} != set(sections):
             raise ValueError(f"sections do not match their digests: {', '.join(wrong) or 'some are missing'}")
         _check_claims(manifest, len(content))
-        return _Archive(manifest, sections)
+        return _Archive(manifest, sections, int(header["format"]))
 
 
 def _unzipped(content: bytes) -> bytes:
@@ -357,10 +372,11 @@ def _explained(path: Path) -> Iterator[None]:
         raise ArchiveError(f"{path} is damaged, or not an archive of forgetfree: {reason.rstrip('.')}.") from error
 
 
-def _revived(
+def _restored(
     archive: _Archive, path: Path, backbone: nn.Module | None, heads: HeadFactory | None, recipe: Recipe | None
 ) -> Any:
     manifest = archive.manifest
+    method = _method(manifest, path)
     with _explained(path):
         module = backbone if backbone is not None else _built(manifest, path)
         _check_backbone(module, manifest, path)
@@ -373,8 +389,7 @@ def _revived(
             )
         stored = _stored(archive, module)
         _check_tensors(stored, manifest)
-        method: Any = METHODS[manifest["method"]]
-        return method.revived(
+        return method.from_state(
             module, stored, heads=factory, recipe=recipe or Recipe.from_described(manifest["arguments"]["recipe"])
         )
 
@@ -402,7 +417,19 @@ def _stored(archive: _Archive, module: nn.Module) -> LearnerState:
     answers = archive.tree("answers")
     learned = {task["name"]: _from_tree(task, answers.get(task["name"])) for task in manifest["tasks"]}
     memory = Memory(shared, used, {}, tickets, heads)
-    return LearnerState(module, manifest["arguments"], memory, learned, archive.tree("training"), manifest["resumable"])
+    return LearnerState(module, manifest["arguments"], memory, learned, archive.training(), manifest["resumable"])
+
+
+def _method(manifest: Mapping[str, Any], path: Path) -> Any:
+    """The class of the learner, by the name it has in the table of methods."""
+    with _explained(path):
+        name, package = str(manifest["method"]), str(manifest.get("package", "forgetfree"))
+    try:
+        return methods().required(name)
+    except PluginError as error:
+        raise ArchiveError(
+            f"{path} was written by {name!r}, a method of {package}, which is not here. {error}"
+        ) from error
 
 
 def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:
@@ -413,18 +440,18 @@ def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:
             f"{path} holds tasks of a {manifest['module']}, which an archive cannot build. Pass one of the same shape: "
             "load(path, backbone)."
         )
-    tables = [point.load() for point in entry_points(group=BACKBONES)]
-    builders: dict[str, Callable[..., nn.Module]] = {name: make for table in tables for name, make in table.items()}
-    if origin["name"] not in builders:
+    try:
+        build = backbone_builder(origin["name"])
+    except PluginError as error:
         raise ArchiveError(
-            f"{path} needs the backbone {origin['name']!r}; installed are {', '.join(sorted(builders)) or 'none'}. "
-            "Install the package it comes from, or pass a backbone: load(path, backbone)."
-        )
-    build = builders[origin["name"]]
+            f"{path} needs the backbone {origin['name']!r}: {error} Install the package it comes from, or pass a "
+            "backbone: load(path, backbone)."
+        ) from error
     with preserved_rng(torch.device("cpu")):
         with torch.device("meta"):  # costs nothing, whatever sizes the archive claims
             _check_backbone(build(**origin["arguments"]), manifest, path)
-        return build(**origin["arguments"])
+        built: nn.Module = build(**origin["arguments"])
+        return built
 
 
 def _check_backbone(module: nn.Module, manifest: Mapping[str, Any], path: Path) -> None:
@@ -517,9 +544,14 @@ def _inspected(path: Path, archive: _Archive) -> Inspection:
 def _learning(manifest: Mapping[str, Any]) -> str:
     if manifest["resumable"]:
         return "goes on to the same bits"
-    if METHODS[manifest["method"]].scenario == "fscil":
+    if _scenario(manifest) == "fscil":
         return "goes on with what the method kept"
     return "goes on with free weights and scores drawn anew"
+
+
+def _scenario(manifest: Mapping[str, Any]) -> str:
+    """How the method learns; archives of format 1 do not say it."""
+    return str(manifest["scenario"]) if "scenario" in manifest else str(methods().entry(manifest["method"]).scenario)
 
 
 def _magnitudes(values: Tensor) -> Tensor:

@@ -128,6 +128,8 @@ class TaskRecord:
     features: int | None = None
     """How wide the features are that its head takes."""
     certificate: Certificate | None = field(default=None, compare=False, repr=False)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that were given for this task alone, as plain values."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from forgetfree.contracts import Inputs
-from forgetfree.errors import ModuleError
+from forgetfree.errors import InputError, ModuleError
 
 
 def as_call(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
@@ -18,6 +19,35 @@ def as_call(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     if isinstance(inputs, dict):
         return (), inputs
     return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where weights live and of which floating-point type they are (None where there are several)."""
+
+    device: torch.device
+    dtype: torch.dtype | None
+
+    @classmethod
+    def of(cls, tensors: Iterable[Tensor]) -> "Placement":
+        floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+        if not floating:
+            raise ModuleError("the backbone has no floating-point parameter, so there is nothing to learn in it.")
+        kinds = {tensor.dtype for tensor in floating}
+        return cls(floating[0].device, kinds.pop() if len(kinds) == 1 else None)
+
+    def cast(self, inputs: Inputs) -> Inputs:
+        """Inputs on this device and, where they are floating-point numbers, of this type."""
+        if isinstance(inputs, dict):
+            return {name: self._cast(value) for name, value in inputs.items()}
+        if isinstance(inputs, tuple | list):
+            return tuple(self._cast(value) for value in inputs)
+        return self._cast(inputs)
+
+    def _cast(self, value: Tensor) -> Tensor:
+        if not isinstance(value, Tensor):
+            raise InputError(f"inputs are a tensor, a tuple or a dict of tensors; got a {type(value).__name__}.")
+        return value.to(self.device, self.dtype if value.is_floating_point() else None)
 
 
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -62,6 +92,85 @@ def copy_module(module: nn.Module, tensor_for: Callable[[str, Tensor], Tensor]) 
             f"a task works in a copy of the module, and {type(module).__name__} cannot be copied: {error}. Keep that "
             "object outside the module, or give the class a __deepcopy__."
         ) from error
+
+
+class TensorTree(nn.Module):
+    """Tensors by the dotted names of another module: a child for every dot, so that torch finds them, and no forward.
+
+    Parameters are what may move; anything else is a buffer, also where the other module has a parameter.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]):
+        super().__init__()
+        self._homes: dict[str, tuple[nn.Module, str]] = {}
+        self._still: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            *path, leaf = name.split(".")
+            branch: nn.Module = self
+            for word in path:
+                # not by add_module: a child may be called as a method of nn.Module is
+                branch = cast(nn.Module, branch._modules.setdefault(word, nn.Module()))
+            registry: dict[str, Any] = branch._parameters if isinstance(tensor, nn.Parameter) else branch._buffers
+            registry[leaf] = tensor
+            self._homes[name] = branch, leaf
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The tensor of this name as it is now: whoever put another in its place is heard."""
+        branch, leaf = self._homes[name]
+        tensor: Tensor | None = branch._parameters.get(leaf)
+        if tensor is None:
+            tensor = branch._buffers.get(leaf, self._still.get(name))
+        if tensor is None:
+            raise ModuleError(
+                f"{name} is no longer where it was: a parametrisation or a pruning has taken its place. What a task "
+                "learns in the shared network cannot be parametrised; put it into the module before wrapping."
+            )
+        return tensor
+
+    def __setitem__(self, name: str, tensor: Tensor) -> None:
+        branch, leaf = self._homes[name]
+        registry = branch._parameters if isinstance(tensor, nn.Parameter) else branch._buffers
+        registry[leaf] = tensor  # type: ignore[assignment]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._homes
+
+    def items(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, self[name]) for name in self._homes)
+
+    def plain(self) -> dict[str, Tensor]:
+        """The tensors as they are, without their gradients."""
+        return {name: tensor.detach() for name, tensor in self.items()}
+
+    def stand_still(self) -> None:
+        """Let no tensor move any more: they are neither parameters nor buffers from now on."""
+        self._still = self.plain()
+        for branch, leaf in self._homes.values():
+            branch._parameters.pop(leaf, None)
+            branch._buffers.pop(leaf, None)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TensorTree":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._still = {name: tensor.to(fn(tensor[:0]).device) for name, tensor in self._still.items()}
+        return self
+
+
+def only_movable(module: nn.Module) -> nn.Module:
+    """The module itself, what asks for no gradient as a buffer: its parameters are what may move."""
+    still = {id(value) for value in module.parameters() if not value.requires_grad}
+    for part in module.modules():
+        for name, value in list(part._parameters.items()):
+            if id(value) in still:
+                del part._parameters[name]
+                part._buffers[name] = cast(Tensor, value)
+                part._non_persistent_buffers_set.add(name)  # it is not the session's to store
+    return module
 
 
 class Lending:

@@ -1,12 +1,12 @@
-"""SharedNetwork: any nn.Module seen through masks. Learning lends, answering owns.
+"""SharedNetwork: any nn.Module seen through masks. A task learns in a view, and answers with a module of its own.
 
 Each tensor of a wrapped module is of one of three kinds, and there is no fourth:
 
     masked   one value for all tasks; each task sees it through its mask
     owned    every task has its own: biases, norms, running statistics, counters
-    fixed    `requires_grad=False` when wrapped: lent as it is, stored once
+    fixed    `requires_grad=False` when wrapped: taken as it is, stored once
 
-While a task learns, ONE dict of tensors is lent to a private copy of the module for every call:
+While a task learns, a private copy of the module runs on ONE dict of tensors that is put into it for every call:
 
     effective weight = where(used, kept, free) · mask          θ ⊙ m_t, with M_{t-1} as `used`
 
@@ -14,9 +14,8 @@ While a task learns, ONE dict of tensors is lent to a private copy of the module
 learned task uses. `keep` makes the ticket. To answer, a task gets a plain module with its weights written into it.
 """
 
-import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, cast
@@ -24,17 +23,18 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from forgetfree.contracts import Inputs, Memory
+from forgetfree.contracts import Inputs, LearnerState, Memory
 from forgetfree.errors import InputError, ModuleError, TaskError
-from forgetfree.masks import Masks, Shared, as_mask, see_through
-from forgetfree.modules import Lending, as_call, copy_module, freeze, named_tensors, refuse
+from forgetfree.masked_weights import Shared, masked_weights
+from forgetfree.masks import Masks, as_mask
+from forgetfree.modules import Lending, Placement, TensorTree, as_call, copy_module, freeze, named_tensors, refuse
 from forgetfree.recurrent import without_autocast
-from forgetfree.tickets import CapacityReport, PackedMask, Ticket, room
+from forgetfree.tickets import CapacityReport, PackedMask, Ticket, capacity_report
 from forgetfree.tickets import used as used_by
 
 log = logging.getLogger("forgetfree")
 
-Kind = Literal["masked", "owned", "fixed"]
+Kind = Literal["masked", "owned", "fixed", "moving"]
 Masked = Iterable[str] | Callable[[str, nn.Parameter, nn.Module], bool] | None
 """Which tensors tasks share: name patterns like "*.weight", or a predicate (name, parameter, module) -> bool."""
 
@@ -135,14 +135,24 @@ class SharedNetwork:
         unchanged = {name for ticket in self.tickets.values() for name in self._start if name not in ticket.own}
         return self.fixed | {name: self._start[name] for name in sorted(unchanged)}
 
-    def lend(self, *, frozen: bool = False) -> "LentNetwork":
+    @property
+    def placement(self) -> Placement:
+        """Where the weights live."""
+        return Placement.of([*self.weights.values(), *self.fixed.values()])
+
+    @property
+    def everything(self) -> Masks:
+        """The mask of a dense network: one, for every weight."""
+        return {name: torch.ones((), dtype=value.dtype, device=value.device) for name, value in self.weights.items()}
+
+    def trainable_view(self, *, frozen: bool = False) -> "TrainableView":
         """A view of the network for one more task to learn in; in a `frozen` one no shared weight can move."""
         previous = list(self.tickets.values())[-1:] if self.own_from == "previous" else []
         own = self._start | (dict(previous[0].own) if previous else {})
         used = {name: torch.ones_like(mask) for name, mask in self.used.items()} if frozen else self.used
-        return LentNetwork(self._template, replace(self.kept, used=used), own, self.fixed)
+        return TrainableView(self._template, replace(self.kept, used=used), own, self.fixed)
 
-    def lend_again(self, name: str, movable: Mapping[str, Tensor] | None = None) -> "LentNetwork":
+    def view_of(self, name: str, movable: Mapping[str, Tensor] | None = None) -> "TrainableView":
         """A view in which a learned task learns on: all of it, or no more than the `movable` entries.
 
         With `movable` (where it names no tensor, nothing of that tensor) its own tensors and norms stand still too.
@@ -153,28 +163,28 @@ class SharedNetwork:
         }
         own = self._start | dict(self.tickets[name].own)
         kept = replace(self.kept, used=used)
-        return LentNetwork(self._template, kept, own, self.fixed, standing=movable is not None)
+        return TrainableView(self._template, kept, own, self.fixed, standing=movable is not None)
 
-    def lend_from(self, weights: Mapping[str, Tensor]) -> "LentNetwork":
+    def view_from(self, weights: Mapping[str, Tensor]) -> "TrainableView":
         """A view with these weights in place of the kept ones: all of it may move, own tensors are as at the start."""
         free = {name: torch.zeros_like(used) for name, used in self.used.items()}
-        return LentNetwork(self._template, Kept(weights, free, {}), self._start, self.fixed)
+        return TrainableView(self._template, Kept(weights, free, {}), self._start, self.fixed)
 
-    def move(self, name: str, lent: "LentNetwork") -> None:
-        """Take back what was lent again to task `name`: its ticket stays, weights and own tensors are the new ones."""
-        own = {tensor: value for tensor, value in lent.own().items() if not _same(value, self._start[tensor])}
+    def commit(self, name: str, view: "TrainableView") -> None:
+        """Take over what task `name` has learned on: its ticket stays, weights and own tensors are the new ones."""
+        own = {tensor: value for tensor, value in view.own().items() if not _same(value, self._start[tensor])}
         tickets = {**self.kept.tickets, name: replace(self.kept.tickets[name], own=own)}
-        self.kept = replace(self.kept, weights=lent.weights(), tickets=tickets)
+        self.kept = replace(self.kept, weights=view.weights(), tickets=tickets)
 
-    def keep(self, name: str, lent: "LentNetwork", masks: Masks) -> None:
-        """Make what was lent the ticket of task `name` (Algorithm 1, line 9); weights it uses never move again."""
+    def keep(self, name: str, view: "TrainableView", masks: Masks) -> None:
+        """Make the ticket of task `name` (Algorithm 1, line 9): what it uses of the weights never moves again."""
         if name in self.tickets:
             raise TaskError(f"task {name!r} has a ticket already; tickets are for {list(self.tickets)}.")
         if set(masks) != set(self.weights):
             raise InputError(f"a ticket has one mask for each of {list(self.weights)}; got masks for {list(masks)}.")
-        weights = lent.weights()
-        chosen = {tensor: as_mask(mask) for tensor, mask in masks.items()}
-        own = {tensor: value for tensor, value in lent.own().items() if not _same(value, self._start[tensor])}
+        weights = view.weights()
+        chosen = {tensor: as_mask(mask).expand(weights[tensor].shape) for tensor, mask in masks.items()}
+        own = {tensor: value for tensor, value in view.own().items() if not _same(value, self._start[tensor])}
         ticket = Ticket({tensor: PackedMask.pack(mask) for tensor, mask in chosen.items()}, own)
         self.kept = Kept(
             weights,
@@ -192,15 +202,18 @@ class SharedNetwork:
         """What own tensors are before a task learns."""
         return self._start
 
-    def restore(
-        self, weights: Mapping[str, Tensor], tickets: Mapping[str, Ticket], start: Mapping[str, Tensor],
-        fixed: Mapping[str, Tensor],
-    ) -> None:  # fmt: skip
+    def to_state(self, memory: Memory) -> tuple[Memory, dict[str, Any]]:
+        """The memory as an archive has it, and what goes beside it."""
+        return memory, {"start": dict(self._start), "fixed": dict(self.fixed)}
+
+    def from_state(self, state: LearnerState) -> None:
         """Become a network that was stored."""
+        start, fixed = state.training["start"], state.training["fixed"]
         self._start, self.fixed = dict(start), dict(fixed)
         values = {**start, **fixed}
         self._template = copy_module(self._template, lambda name, old: values[name].clone() if name in values else old)
-        self.kept = Kept(dict(weights), _used(tickets, weights), dict(tickets))
+        weights, tickets = dict(state.memory.shared), dict(state.memory.tickets)
+        self.kept = Kept(weights, _used(tickets, weights), tickets)
 
     def renew(self, fresh: Callable[[str], Tensor]) -> None:
         """Give all free weights the values that `fresh` has for their tensor."""
@@ -208,13 +221,26 @@ class SharedNetwork:
         weights = {name: value.where(used[name], fresh(name).to(value)) for name, value in self.weights.items()}
         self.kept = replace(self.kept, weights=weights)
 
-    def memory(self, heads: Mapping[str, Mapping[str, Tensor]], training: Mapping[str, Tensor]) -> Memory:
-        """All that is kept to answer, with these heads; and what is kept for `training` only."""
-        used = {name: PackedMask.pack(mask) for name, mask in self.used.items()}
-        return Memory(self.weights, used, self.common, self.tickets, heads, training=training)
+    def unused(self) -> dict[str, Tensor]:
+        """The values of weights that no task uses yet, in their order."""
+        return {name: value[~self.used[name]] for name, value in self.weights.items()}
 
-    def room(self) -> CapacityReport:
-        return room(self.tickets, {name: value.shape for name, value in self.weights.items()})
+    def refill(self, unused: Mapping[str, Tensor]) -> None:
+        """Put values back where no task uses a weight, in their order."""
+        self.renew(lambda name: self.weights[name].masked_scatter(~self.used[name], unused[name]))
+
+    def memory(
+        self,
+        heads: Mapping[str, Mapping[str, Tensor]],
+        training: Mapping[str, Tensor],
+        extras: Mapping[str, Tensor] | None = None,
+    ) -> Memory:
+        """All that is kept to answer, with these heads and `extras`; and what is kept for `training` only."""
+        used = {name: PackedMask.pack(mask) for name, mask in self.used.items()}
+        return Memory(self.weights, used, self.common, self.tickets, heads, extras or {}, training)
+
+    def remaining_capacity(self) -> CapacityReport:
+        return capacity_report(self.tickets, {name: value.shape for name, value in self.weights.items()})
 
     def remove(self, name: str, fresh: Callable[[str], Tensor]) -> dict[str, Tensor]:
         """Drop the ticket of a task; entries that it alone used take `fresh` values. Where these are, by tensor."""
@@ -250,7 +276,7 @@ class SharedNetwork:
 
         return freeze(copy_module(self._template, tensor_for))
 
-    def to(self, device: torch.device | str) -> "SharedNetwork":
+    def to(self, device: torch.device | str) -> None:
         """Move everything that is kept."""
 
         def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -262,10 +288,9 @@ class SharedNetwork:
         )
         self._start, self.fixed = moved(self._start), moved(self.fixed)
         self.kept = Kept(moved(self.weights), moved(self.used), tickets)
-        return self
 
 
-class LentNetwork:
+class TrainableView(nn.Module):
     """The network while one task learns: free weights and the task's own tensors may move, nothing else can."""
 
     def __init__(
@@ -277,30 +302,43 @@ class LentNetwork:
         *,
         standing: bool = False,
     ):
+        super().__init__()
+        self._module: nn.Module
+        self._lending: Lending
+        # the module holds no values but those put into it: what goes around them fails instead of leaking. It is no
+        # child of this one: what may move are the tensors below, and nothing else is to be found among parameters
+        module = copy_module(template, lambda _, tensor: _empty(tensor))
+        without_autocast(module)
+        vars(self)["_module"], vars(self)["_lending"] = module, Lending(module)
         self._standing = standing
-        # the module holds no values but those lent: what goes around them fails instead of leaking
-        self._module = copy_module(template, lambda _, tensor: _empty(tensor))
-        without_autocast(self._module)
-        self._lending = Lending(self._module)
         trainable = {} if standing else dict(template.named_parameters())
-        self._module.train(not standing)
+        module.train(not standing)
         self._fixed = {name: value.clone() for name, value in fixed.items()}
         self._ran = False
-        self._shared = {name: _to_move(value, kept.used[name]) for name, value in kept.weights.items()}
-        self._free = {name: shared.free for name, shared in self._shared.items() if shared.free.requires_grad}
-        self._own = {
-            name: nn.Parameter(value.clone()) if name in trainable else value.clone() for name, value in own.items()
+        self._home = next(iter(kept.weights.values())).device
+        parts = {name: _to_move(value, kept.used[name]) for name, value in kept.weights.items()}
+        self._kept = {
+            name: (part.free if not isinstance(part.free, nn.Parameter) else part.kept, part.used)
+            for name, part in parts.items()
         }
+        """Values that learned tasks use, and where: plain tensors, no parameters and no buffers."""
+        self.shared_weights = TensorTree(
+            {name: part.free for name, part in parts.items() if isinstance(part.free, nn.Parameter)}
+        )
+        self.own_tensors = TensorTree(
+            {name: nn.Parameter(value.clone()) if name in trainable else value.clone() for name, value in own.items()}
+        )
 
-    def __call__(self, inputs: Inputs, masks: Masks) -> Any:
-        """What the module gives for `inputs` through `masks`.
+    def forward(self, inputs: Inputs, masks: Masks, shifts: Mapping[str, Tensor] | None = None) -> Any:
+        """What the module gives for `inputs` through `masks`, with `shifts` added to some weights.
 
         In training, statistics and counters land in the own tensors; in eval mode nothing does.
         """
         learning = self._module.training
-        lent = see_through(masks, self._shared)
+        lent = masked_weights(masks, self._shared(shifts or {}))
         lent.update(self._fixed)
-        for name, value in self._own.items():
+        own = dict(self.own_tensors.items())
+        for name, value in own.items():
             lent[name] = value if learning else value.clone()
         features = self._lending(lent, *as_call(inputs))
         for name, value in self._fixed.items():
@@ -311,17 +349,18 @@ class LentNetwork:
                 )
         if learning:
             self._refuse_late(lent)
-            for name, value in self._own.items():
+            for name, value in own.items():
                 if not isinstance(value, nn.Parameter):
-                    self._own[name] = lent[name].detach()  # a module may have assigned a new tensor
+                    self.own_tensors[name] = lent[name].detach()  # a module may have assigned a new tensor
         return features
 
-    def shifted(self, shifts: Mapping[str, Tensor]) -> "LentNetwork":
-        """The same view with something added to some weights: what moves in it, norms too, moves in this one."""
-        other = copy.copy(self)
-        moved = {name: Shared(self._shared[name].values() + shift) for name, shift in shifts.items()}
-        other._shared = self._shared | moved
-        return other
+    def _shared(self, shifts: Mapping[str, Tensor]) -> dict[str, Shared]:
+        moving, shared = self.shared_weights, {}
+        for name, (kept, used) in self._kept.items():
+            shared[name] = Shared(moving[name], kept, used) if name in moving else Shared(cast(Tensor, kept))
+        for name, shift in shifts.items():
+            shared[name] = Shared(shared[name].values() + shift)
+        return shared
 
     def _refuse_late(self, lent: Mapping[str, Tensor]) -> None:
         """Refuse a module that makes its buffers as it goes: nobody would own them."""
@@ -336,30 +375,35 @@ class LentNetwork:
     def weights(self) -> dict[str, Tensor]:
         """The shared weights as they stand, as plain tensors that nobody else holds."""
         with torch.no_grad():
-            return {name: shared.values().detach().clone() for name, shared in self._shared.items()}
+            shared = self._shared({})
+            return {name: part.values().detach().to(self._home, copy=True) for name, part in shared.items()}
 
     def own(self) -> dict[str, Tensor]:
         """The task's own tensors as they stand, as plain tensors that nobody else holds."""
-        return {name: value.detach().clone() for name, value in self._own.items()}
+        return {name: value.detach().to(self._home, copy=True) for name, value in self.own_tensors.items()}
 
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        yield from cast(dict[str, nn.Parameter], self._free).items()
-        yield from ((name, value) for name, value in self._own.items() if isinstance(value, nn.Parameter))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {name: value.detach() for name, value in (self._free | self._own).items()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, value in (self._free | self._own).items():
-                if (value.shape, value.dtype) == (state[name].shape, state[name].dtype):
-                    value.copy_(state[name])  # in place: the optimizer holds this very tensor
-                else:
-                    self._own[name] = state[name].to(value.device)  # a buffer that grew, or changed its type
-
-    def train(self, mode: bool = True) -> None:
+    def train(self, mode: bool = True) -> "TrainableView":
         """Training or eval mode; norms that stand still are always in the latter."""
+        super().train(mode)
         self._module.train(mode and not self._standing)
+        return self
+
+    def stand_still(self) -> None:
+        """Let nothing of it move any more."""
+        self._standing = True
+        self._module.eval()
+        self.shared_weights.stand_still()
+        self.own_tensors.stand_still()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TrainableView":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = fn(torch.empty(0, device=self._home)).device  # kept values follow to a device, never to a type
+        self._kept = {
+            name: (None if kept is None else kept.to(device), None if used is None else used.to(device))
+            for name, (kept, used) in self._kept.items()
+        }
+        self._fixed = {name: value.to(device) for name, value in self._fixed.items()}
+        return self
 
 
 def _layout(module: nn.Module, masked: Masked) -> Layout:

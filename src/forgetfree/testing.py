@@ -2,17 +2,19 @@
 
     from forgetfree.testing import check_benchmark, check_learner
     check_learner(lambda: MyMethod(torch.nn.Linear(8, 16), ...))
-    check_benchmark(lambda seed: my_benchmark(seed=seed))
+    check_benchmark(my_benchmark)
 
 The learner is built again and again by the function, on a backbone that takes [batch, 8]; the benchmark with several
 seeds. Each broken promise is an `AssertionError` whose text says which one.
 """
 
 import hashlib
+import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,8 +56,8 @@ def small_tasks(count: int = 3, samples: int = 48, seed: int = 0) -> list[Task]:
     return tasks
 
 
-class Exam(Protocol):
-    """A test: what `check_benchmark` needs of it."""
+class _TestSet(Protocol):
+    """Inputs and labels of a test: what `check_benchmark` needs of it."""
 
     @property
     def inputs(self) -> Tensor: ...
@@ -69,15 +71,19 @@ class Benchmark(Protocol):
     @property
     def tasks(self) -> Sequence[Task]: ...
     @property
-    def tests(self) -> Mapping[str, Exam]: ...
+    def tests(self) -> Mapping[str, _TestSet]: ...
 
 
-def check_benchmark(make: Callable[[int], Benchmark], *, duplicates: float = 0.0) -> None:
+def check_benchmark(
+    make: Callable[..., Benchmark], *, duplicates: float = 0.0, data_root: Path | str | None = None
+) -> None:
     """Raise an `AssertionError` that names the promise a benchmark breaks; `make` builds it from a seed.
 
-    `duplicates` is the fraction of a part's samples that may also lie in another part, for data sets that hold a few
-    images twice.
+    It is called as the laboratory calls it: `make(seed=…)`, with `data_root` too where it takes one; a function of one
+    argument of any other name gets the seed. `duplicates` is the fraction of a part's samples that may also lie in
+    another part, for data sets that hold a few images twice.
     """
+    make = _called_by_the_laboratory(make, data_root)
     benchmark = make(0)
     names = [task.name for task in benchmark.tasks]
     assert names, "a benchmark has at least one task"
@@ -93,11 +99,19 @@ def check_benchmark(make: Callable[[int], Benchmark], *, duplicates: float = 0.0
     _check_seeds(make, benchmark)
 
 
-def _parts(task: Task, exam: Exam) -> dict[str, tuple[Tensor, Tensor]]:
+def _called_by_the_laboratory(
+    make: Callable[..., Benchmark], data_root: Path | str | None
+) -> Callable[[int], Benchmark]:
+    taken = inspect.signature(make).parameters
+    known = {"data_root": Path(data_root) if data_root else None} if "data_root" in taken else {}
+    return (lambda seed: make(seed=seed, **known)) if "seed" in taken else (lambda seed: make(seed, **known))
+
+
+def _parts(task: Task, test_set: _TestSet) -> dict[str, tuple[Tensor, Tensor]]:
     """Inputs and labels of train, valid (where there is one) and test."""
     assert isinstance(task, Task), f"a task is a Task, not a {type(task).__name__}"
     assert not hasattr(task, "test"), f"task {task.name!r} carries a test: a learner could see it"
-    parts: dict[str, Data] = {"train": task.train, "test": (exam.inputs, exam.labels)}
+    parts: dict[str, Data] = {"train": task.train, "test": (test_set.inputs, test_set.labels)}
     if task.valid is not None:
         parts["valid"] = task.valid
     return {part: _as_pair(data) for part, data in parts.items()}

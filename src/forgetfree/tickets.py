@@ -29,6 +29,11 @@ class PackedMask:
         flat = (mask.detach() != 0).reshape(-1).cpu().numpy()
         return cls(torch.from_numpy(np.packbits(flat)), mask.shape)
 
+    @classmethod
+    def full(cls, shape: torch.Size) -> "PackedMask":
+        """The mask that hides nothing."""
+        return cls.pack(torch.ones(shape))
+
     def unpack(self, device: torch.device | str = "cpu") -> Tensor:
         """The mask as booleans."""
         flat = np.unpackbits(self.bits.numpy(), count=self.shape.numel()).astype(bool)
@@ -89,7 +94,7 @@ def overlap(one: Ticket, other: Ticket) -> Sets:
 
 @dataclass(frozen=True)
 class CapacityReport:
-    """How full a network is, and how many more tasks it has room for."""
+    """How full a network is, and how many more tasks fit into it."""
 
     used: Mapping[str, int]
     """Weights of each layer that some task uses."""
@@ -111,8 +116,8 @@ class CapacityReport:
         return min(further) if further else None
 
 
-def room(tickets: Tickets, shapes: Mapping[str, torch.Size], last: int = 3) -> CapacityReport:
-    """The room in layers of these shapes, going by the `last` tasks."""
+def capacity_report(tickets: Tickets, shapes: Mapping[str, torch.Size], last: int = 3) -> CapacityReport:
+    """How much is left in layers of these shapes, going by the `last` tasks."""
     names = list(tickets)
     taken = used(tickets)
     fresh = [new_in(tickets, name) for name in names[-last:]]

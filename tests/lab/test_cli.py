@@ -1,8 +1,10 @@
 """The command line as a user holds it: help with examples, clear errors, tables, files."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,6 +44,102 @@ def test_the_help_of_every_command_carries_an_example(call, command):
 def test_the_list_of_commands_is_complete(call):
     text = call("--help")
     assert all(command[0] in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["list"], ["list", "--json"], ["show", "til/digits_split"], ["--version"],
+     ["--show-completion", "bash"], ["show", "til/nothing_like_it"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_help_lists_and_completion_need_no_torch(words):
+    assert _imported(words) & {"torch", "numpy", "matplotlib"} == set()
+
+
+def _imported(words, **environment):
+    code = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: sys.stderr.write('\\nLOADED ' + ' '.join(sys.modules)))\n"
+        f"sys.argv = ['forgetfree', *{words!r}]\n"
+        "from forgetfree.lab.command import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+    assert "LOADED" in done.stderr, done.stderr
+    assert "forgetfree.lab.cli" in done.stderr
+    return set(done.stderr.rpartition("LOADED ")[2].split())
+
+
+def test_help_takes_less_than_half_a_second_of_cpu():
+    before = os.times()
+    subprocess.run([sys.executable, "-m", "forgetfree.lab.cli", "--help"], capture_output=True, check=True)
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    assert spent < 0.5
+
+
+@pytest.mark.parametrize(
+    ("line", "offered", "not_offered"),
+    [
+        ("run til/digits_", ["til/digits_permuted", "til/digits_split"], "fscil/digits"),
+        ("run ./m", ["./mine.toml"], "./my_notes"),
+        ("run fscil/digits --method ", ["softnet", "ncm"], "wsn"),
+        ("run mine.toml --method ", ["wsn", "ewc"], "softnet"),
+        ("show til/digits_split --scale ", ["smoke", "cpu"], "huge"),
+        ("report runs --figure ta", ["task_bars"], "all"),
+        ("report runs --table s", ["sessions"], "1"),
+        ("run til/nothing --method ", [], "wsn"),
+    ],
+)
+def test_a_shell_completes_names(tmp_path, line, offered, not_offered):
+    (tmp_path / "mine.toml").write_text(
+        'scenario = "til"\nbenchmark.name = "digits_split"\nbackbone.name = "mlp"\nmethods.wsn.capacity = 0.1\n'
+    )
+    (tmp_path / "my_notes").write_text("")
+    words = {"COMP_WORDS": f"forgetfree {line}", "COMP_CWORD": str(len(f"forgetfree {line}x".split()) - 1)}
+    code = (
+        "import sys\nsys.argv = ['forgetfree']\nfrom forgetfree.lab.command import main\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False,
+        env={**os.environ, "_FORGETFREE_COMPLETE": "complete_bash", **words},
+    )  # fmt: skip
+    told = done.stdout.split()
+    assert set(offered) <= set(told), done.stderr
+    assert not_offered not in told
+    assert "Error" not in done.stderr
+
+
+def test_names_that_are_completed_are_those_of_the_report():
+    from forgetfree.lab import completion
+    from forgetfree.lab.report.contents import NAMES
+    from forgetfree.lab.report.figures import FIGURES
+
+    assert tuple(FIGURES) == completion.FIGURES
+    assert tuple(NAMES) == completion.TABLES
+
+
+def test_without_the_laboratory_the_command_says_how_to_install_it():
+    code = "import sys\nsys.modules['typer'] = None\nfrom forgetfree.lab.command import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert 'pip install "forgetfree[lab]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_packages_of_the_laboratory_are_those_of_its_extra():
+    import tomllib
+
+    from forgetfree.lab.command import PACKAGES
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    names = {"scikit-learn": "sklearn", "pillow": "PIL", "tomli-w": "tomli_w"}
+    extra = [re.split("[<>=]", word)[0] for word in project["optional-dependencies"]["lab"]]
+    assert {names.get(name, name) for name in extra} == set(PACKAGES)
+    assert project["scripts"] == {"forgetfree": "forgetfree.lab.command:main"}
 
 
 def test_list_and_show_speak_json(call):

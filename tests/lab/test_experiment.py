@@ -68,7 +68,7 @@ def test_a_method_of_the_other_scenario_is_refused_with_what_to_do():
 
 
 def test_runs_that_start_alike_share_the_network_of_the_first_session():
-    from forgetfree.lab.experiment import _base_of
+    from forgetfree.lab.experiment.performing import _base_of
 
     start = _base_of(only("fscil/cifar100", methods=["ncm"]))
     assert start == _base_of(only("fscil/cifar100", methods=["softnet"], overrides={"benchmark.tasks": 3}))
@@ -106,7 +106,7 @@ def test_another_backbone_can_be_asked_for_and_brings_its_own_settings():
 def test_a_setting_of_method_and_benchmark_is_told_apart():
     drawn = plan("fscil/cifar100", methods=["softnet"], overrides={"benchmark.draw": [0, 1, 2]})
     assert [one.settings["benchmark"]["draw"] for one in drawn] == [0, 1, 2]
-    assert {one.settings["method"]["draw"] for one in drawn} == {"epoch"}
+    assert {one.settings["method"]["resample"] for one in drawn} == {"epoch"}
     with pytest.raises(ff.InputError, match=r"draw takes 'epoch' or 'forward'; got 0\. Another.* is benchmark\.draw\."):
         plan("fscil/cifar100", methods=["softnet"], overrides={"draw": [0, 1, 2]})
 
@@ -154,11 +154,11 @@ def test_what_does_not_exist_is_named_with_what_does(call, said):
 
 
 def test_an_unknown_key_in_a_catalog_file_is_an_error(monkeypatch):
-    from forgetfree.lab import experiment
+    from forgetfree.lab.experiment import planning
 
-    content = experiment._read("til/digits_permuted")
+    name, content = planning.read("til/digits_permuted")
     content["recipe"]["epoch"] = 3
-    monkeypatch.setattr(experiment, "_read", lambda name: content)
+    monkeypatch.setattr(planning, "read", lambda experiment: (name, content))
     with pytest.raises(ff.InputError, match="no key 'epoch' of recipe"):
         plan("til/digits_permuted")
 
@@ -180,3 +180,82 @@ def test_a_plan_names_every_switch_also_those_nobody_set():
     assert settings["recipe"]["optimizer"] == "adam"
     assert settings["recipe"]["clip"] == "none"
     assert settings["protocol"] == {"evaluate": "all", "batch": 256, "forward": True}
+
+
+@pytest.fixture
+def renamed(monkeypatch):
+    """WSN as if `capacity` had been called `fraction` before."""
+    from forgetfree.lab.experiment import schema
+
+    monkeypatch.setattr(ff.WSN, "renamed", {"fraction": "capacity"}, raising=False)
+    schema.warn_renamed.cache_clear()
+
+
+def test_a_key_may_be_given_by_its_earlier_name_and_that_is_said_once(renamed, caplog):
+    for _ in range(2):
+        result = only("til/digits_permuted", overrides={"fraction": 0.3})
+    assert result.settings["method"]["capacity"] == 0.3
+    assert "fraction" not in result.settings["method"]
+    assert str(result.folder).endswith("/wsn-fraction=0.3-cpu-seed0")
+    assert [record.getMessage() for record in caplog.records] == [
+        "--set fraction: the key fraction is now called capacity; the old name will go."
+    ]
+    assert [each.settings["method"]["capacity"] for each in plan("til/digits_split", overrides={"fraction": [0.1, 0.2]})
+            ] == [0.1, 0.2]  # fmt: skip
+    with pytest.raises(ff.InputError, match=r"no key 'fractions' of method\. There are: .*capacity"):
+        plan("til/digits_permuted", overrides={"method.fractions": 1})
+
+
+def test_a_stored_run_with_earlier_names_keeps_its_folder_and_is_read_without_a_word(renamed, caplog):
+    result = only("til/digits_permuted", overrides={"capacity": 0.3})
+    content = tomllib.loads(tomli_w.dumps(result.as_toml()))
+    content["method"]["fraction"] = content["method"].pop("capacity")
+    content["overrides"] = {"fraction": 0.3}
+    again = Plan.from_toml(content)
+    assert again.settings == result.settings
+    assert str(again.folder).endswith("/wsn-fraction=0.3-cpu-seed0")
+    assert not caplog.records
+    assert Plan.from_toml(again.as_toml()) == again
+
+
+def test_a_file_may_use_an_earlier_name_but_not_both(renamed, caplog, tmp_path):
+    text = 'scenario = "til"\nbenchmark.name = "digits_split"\nbackbone.name = "mlp"\nmethods.wsn.fraction = 0.2\n'
+    (tmp_path / "mine.toml").write_text(text)
+    assert only(str(tmp_path / "mine.toml")).settings["method"]["capacity"] == 0.2
+    assert "method wsn: the key fraction is now called capacity" in caplog.text
+    (tmp_path / "mine.toml").write_text(f"{text}methods.wsn.capacity = 0.2\n")
+    with pytest.raises(ff.InputError, match="says both fraction and capacity"):
+        plan(str(tmp_path / "mine.toml"))
+
+
+def test_defaults_of_a_method_are_found_in_its_signature_its_fields_and_its_default_heads(monkeypatch):
+    from dataclasses import dataclass, field
+
+    from forgetfree.heads import nearest_direction
+    from forgetfree.lab.experiment import schema
+    from forgetfree.methods import METHODS
+    from forgetfree.registry import MethodEntry
+
+    @dataclass(eq=False, kw_only=True)
+    class Host:
+        backbone: object
+        heads: object = None
+        seed: int = 0
+        recipe: object = None
+        sizes: tuple[int, ...] = field(default_factory=lambda: (1, 2))
+        default_heads = None
+
+    @dataclass(eq=False, kw_only=True)
+    class Mine(Host):
+        strength: float
+        default_heads = staticmethod(nearest_direction)
+
+    monkeypatch.setattr(METHODS, "_plugged", {})
+    monkeypatch.setattr(METHODS, "_functions", {"mine": Mine, "plain": Host, "own": Mine})
+    METHODS.plug({name: MethodEntry(f"mine:{name}", "") for name in ("mine", "plain", "own")}, "mine")
+    assert schema.known_keys("method", "mine") == {"heads": object, "sizes": tuple[int, ...], "strength": float}
+    assert schema._defaults("method", "mine") == {"heads": "cosine", "sizes": (1, 2)}
+    assert schema._defaults("method", "plain")["heads"] == "linear"
+    assert schema.missing("method", "mine", {"sizes": ()}) == ["strength"]
+    monkeypatch.setattr(Mine, "default_heads", staticmethod(lambda features, task: None))
+    assert schema._defaults("method", "own") == {"sizes": (1, 2)}  # heads without a name are the method's own affair

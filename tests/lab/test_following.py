@@ -7,7 +7,7 @@ import pytest
 
 from forgetfree.errors import InputError
 from forgetfree.lab.experiment import perform, plan
-from forgetfree.lab.following import Followed, Follower, Story, follow, retold
+from forgetfree.lab.following import Followed, Follower, Story, as_events, follow
 from forgetfree.lab.records import RunFolder
 from made_up_runs import write_events
 
@@ -218,6 +218,6 @@ def test_a_record_tells_what_the_events_told(tmp_path, experiment):
     assert again.story.rows == live.story.rows
     assert again.story.means == pytest.approx(live.story.means)
     assert again.story.few_shot == experiment.startswith("fscil")
-    kinds = [[entry["event"] for entry in told_by] for told_by in (retold(record, 0.0), retold(record, 9.0))]
+    kinds = [[entry["event"] for entry in told_by] for told_by in (as_events(record, 0.0), as_events(record, 9.0))]
     assert kinds[0] == kinds[1]
     assert kinds[0].count("tested") == len(record.tasks)

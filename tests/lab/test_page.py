@@ -9,6 +9,7 @@ import pytest
 from matplotlib import rc_context
 
 from forgetfree.errors import InputError
+from forgetfree.lab import legend
 from forgetfree.lab.records import Record, RunFolder
 from forgetfree.lab.report import drawing, summary
 from forgetfree.lab.report.drawing import groups
@@ -353,7 +354,7 @@ def drawn():
     with rc_context(ink.STYLE):
         made, (left, right) = ink.canvas(1, 2)
         ink.matrix(left, [[0.1, None], [0.5, 2 / 3]])
-        right.bar([1, 2], [3, 4], color=ink.COLOURS[1], hatch="//")
+        right.bar([1, 2], [3, 4], color=legend.COLOURS[1], hatch="//")
         right.plot([1, 2], [1, 2], **ink.line_style(0))
         right.set_xlabel("a < b & c")
     return made
@@ -361,13 +362,13 @@ def drawn():
 
 def test_a_drawing_takes_the_colours_of_the_page_and_squares_keep_theirs(drawn):
     svg = inline_svg(drawn, "key", "Title", "Words")
-    for colour in (ink.INK, ink.FAINT, ink.COLOURS[1]):
+    for colour in (ink.INK, ink.FAINT, legend.COLOURS[1]):
         assert colour not in svg
     assert "var(--ink)" in svg
     assert "var(--series-1)" in svg
     assert "var(--series-2)" in svg
     assert 'fill="#0060a8"' in svg  # the square of two thirds, which has the first colour of lines
-    assert len(DARK_COLOURS) == len(ink.COLOURS)
+    assert len(DARK_COLOURS) == len(legend.COLOURS)
 
 
 def test_squares_tell_their_place_and_value(drawn):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import forgetfree as ff
-from forgetfree.lab.backbones import mlp
+from forgetfree.lab.backbones.mlp import mlp
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.protocols import til
 

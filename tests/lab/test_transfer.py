@@ -6,7 +6,7 @@ from torch import nn
 
 import forgetfree as ff
 from forgetfree.lab.benchmarks.digits import digits_split
-from forgetfree.lab.benchmarks.stream import Benchmark, Exam
+from forgetfree.lab.benchmarks.stream import Benchmark, TestSet
 from forgetfree.lab.metrics import forward_transfer
 from forgetfree.lab.protocols.til import run
 from forgetfree.lab.protocols.transfer import ALL_IMAGES_UP_TO, MOST_IMAGES
@@ -86,7 +86,7 @@ def test_answers_with_noise_are_forgotten_and_that_is_why_predict_never_uses_it(
     inputs = first.valid[0]
 
     def soft():
-        parts = learner.soft_parts(first.name)
+        parts = learner.zero_shot_modules(first.name)
         return parts["head"](parts["backbone"](inputs))
 
     learner.learn(first)
@@ -103,7 +103,7 @@ def test_noise_lies_on_the_zeros_of_the_ticket_only_and_below_its_limit():
     task = small_tasks()[0]
     learner = ff.WSN(backbone(8), capacity=0.3, background_noise=1e-2, recipe=RECIPE)
     learner.learn(task)
-    plain, soft = learner.parts(task.name)["backbone"], learner.soft_parts(task.name)["backbone"]
+    plain, soft = learner.task_modules(task.name)["backbone"], learner.zero_shot_modules(task.name)["backbone"]
     ticket = learner.memory().tickets[task.name]
     for name, weight in plain.named_parameters():
         if name in ticket.masks:
@@ -120,7 +120,7 @@ def test_the_noise_survives_an_archive(tmp_path):
     learner.learn(task)
     ff.save(learner, tmp_path / "a.ticket", resumable=True)
     again = ff.load(tmp_path / "a.ticket", backbone=backbone(8))
-    assert torch.equal(again.guess(following.train[0], following), learner.guess(following.train[0], following))
+    assert torch.equal(again.zero_shot(following.train[0], following), learner.zero_shot(following.train[0], following))
 
 
 @pytest.mark.parametrize("noise", [-0.1, 1.0, 7])
@@ -133,18 +133,18 @@ def test_guessing_needs_something_learned_and_a_task_that_is_not():
     task, following, _ = small_tasks()
     learner = ff.WSN(backbone(8), capacity=0.3, recipe=RECIPE)
     with pytest.raises(ff.TaskError, match="nothing is learned"):
-        learner.guess(task.train[0], task)
+        learner.zero_shot(task.train[0], task)
     learner.learn(task)
     with pytest.raises(ff.TaskError, match="predict"):
-        learner.guess(task.train[0], task)
-    assert learner.guess(following.train[0], following).shape == (len(following.train[1]), following.width)
+        learner.zero_shot(task.train[0], task)
+    assert learner.zero_shot(following.train[0], following).shape == (len(following.train[1]), following.width)
     assert list(learner.tasks) == [task.name]
 
 
 def test_beyond_twenty_tasks_a_matrix_is_measured_on_few_images_of_each():
     tasks = small_tasks(ALL_IMAGES_UP_TO + 1, samples=8)
-    exams = {task.name: Exam(task.valid[0].repeat(20, 1), task.valid[1].repeat(20)) for task in tasks}
-    _, record = measured(benchmark=Benchmark("many", tasks, exams), inputs=8, capacity=0.1)
+    tests = {task.name: TestSet(task.valid[0].repeat(20, 1), task.valid[1].repeat(20)) for task in tasks}
+    _, record = measured(benchmark=Benchmark("many", tasks, tests), inputs=8, capacity=0.1)
     assert record.transfer["images"] == MOST_IMAGES
     cells = [cell for row in record.transfer["matrix"]["untrained"] for cell in row]
     assert len(cells) == 21 * 21
@@ -152,7 +152,7 @@ def test_beyond_twenty_tasks_a_matrix_is_measured_on_few_images_of_each():
 
 
 def test_some_samples_are_spread_over_all():
-    exam = Exam(torch.arange(100)[:, None], torch.arange(100) // 10)
-    assert exam.some(None) is exam.some(100) is exam
-    assert exam.some(50).labels.bincount().tolist() == [5] * 10
-    assert len(exam.some(7).labels) == 7
+    test_set = TestSet(torch.arange(100)[:, None], torch.arange(100) // 10)
+    assert test_set.some(None) is test_set.some(100) is test_set
+    assert test_set.some(50).labels.bincount().tolist() == [5] * 10
+    assert len(test_set.some(7).labels) == 7

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import forgetfree as ff
-from forgetfree.lab.backbones import mlp
+from forgetfree.lab.backbones.mlp import mlp
 from forgetfree.lab.backbones.resnet import resnet
 from forgetfree.methods.hat import HAT, Gates
 from forgetfree.rng import generator

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from forgetfree.errors import InputError
+from forgetfree.lab import legend
 from forgetfree.lab.analyses import ANALYSES
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.records import RunFolder
@@ -30,6 +31,10 @@ def analyse_all(
     names = _known(only)
     waiting = []
     for subject in [Subject(folder, data_root) for folder in folders if folder.finished]:
+        method = subject.folder.plan()["run"]["method"]
+        if not legend.installed(method):
+            console.print(f"method {method!r} is not installed, so no analysis: {subject.folder.path}", highlight=False)
+            continue
         fitting = [name for name in names if ANALYSES[name].applies(subject.plan)]
         missing = [name for name in fitting if again or subject.folder.analysis(name) is None]
         if missing and not subject.folder.archive.is_file():

@@ -1,5 +1,9 @@
-"""The command line: words in, calls to the laboratory, tables out. No logic lives here."""
+"""The command line: words in, calls to the laboratory, tables out. No logic lives here.
 
+What a command needs is imported when it is called: help, lists and completion answer without torch.
+"""
+
+import inspect as signatures
 import json
 import logging
 import pkgutil
@@ -16,12 +20,12 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from forgetfree import __version__
-from forgetfree.errors import ForgetfreeError, InputError
+from forgetfree.errors import ForgetfreeError, InputError, PluginError
+from forgetfree.lab import completion
 
 app = typer.Typer(
     help="Any PyTorch module learns task after task and never forgets. Start with: forgetfree demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -41,6 +45,25 @@ Backbone = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="package.module",
+        help="A module with methods, benchmarks, backbones or experiments of your own; may be given several times.",
+    ),
+]
+Experiment = Annotated[
+    str,
+    typer.Argument(
+        help="As `forgetfree list` names it, or a file of your own that ends in .toml.",
+        autocompletion=completion.experiments,
+    ),
+]
+Scale = Annotated[
+    str,
+    typer.Option(help="smoke (seconds), cpu (minutes) or paper (as published).", autocompletion=completion.scales),
+]
 
 
 def main() -> None:
@@ -49,13 +72,17 @@ def main() -> None:
 
 
 def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> Callable[[Any], Any]:
-    """A subcommand whose help ends with an example and whose errors are one sentence, with exit code 2."""
+    """A subcommand whose help ends with an example and whose errors are one sentence, with exit code 2.
+
+    Every command takes --plugin, as `forgetfree` before it does.
+    """
 
     def register(function: Any) -> Any:
         @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> None:
+        def call(context: typer.Context, plugin: list[str] | None = None, **arguments: Any) -> None:
             try:
-                function(*args, **kwargs)
+                _plug_in([*(context.find_root().params.get("plugin") or []), *(plugin or [])])
+                function(**arguments)
             except ForgetfreeError as error:
                 errors.print(f"[red]forgetfree:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
                 raise typer.Exit(2) from error
@@ -63,6 +90,15 @@ def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> 
                 errors.print("interrupted: nothing is lost. The same command, or forgetfree resume, goes on.")
                 raise typer.Exit(130) from error
 
+        also = {"context": (typer.Context, signatures.Parameter.empty), "plugin": (Plugins, None)}
+        taken = signatures.signature(function)
+        parameters = [
+            signatures.Parameter(key, signatures.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for key, (kind, default) in also.items()
+        ]
+        keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in taken.parameters.values()]
+        vars(call)["__signature__"] = taken.replace(parameters=[*keywords, *parameters])
+        call.__annotations__ = {**function.__annotations__, **{key: kind for key, (kind, _) in also.items()}}
         on.command(name, epilog=f"Example: [bold]{example}[/bold]")(call)
         return function
 
@@ -73,6 +109,7 @@ def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> 
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more of what happens.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)])
@@ -96,41 +133,45 @@ def demo(
 
 @command(example="forgetfree list", name="list")
 def list_(as_json: AsJson = False) -> None:
-    """What there is: experiments, methods, benchmarks, backbones."""
-    from forgetfree.lab.backbones import BACKBONES
-    from forgetfree.lab.benchmarks import BENCHMARKS
-    from forgetfree.lab.experiment import catalog
-    from forgetfree.methods import METHODS
+    """What there is: experiments, methods, benchmarks, backbones; ours and those of plug-ins."""
+    from forgetfree.lab.experiment.plugins import TABLES
+    from forgetfree.registry import MethodEntry
 
-    tables: dict[str, dict[str, str]] = {
-        "experiments": catalog(),
-        "methods": {name: _first_line(made) for name, made in METHODS.items()},
-        "benchmarks": {name: _first_line(made) for name, made in BENCHMARKS.items()},
-        "backbones": {name: _first_line(made) for name, made in BACKBONES.items()},
-    }
+    kinds = {kind: TABLES[kind].entries for kind in ("experiments", "methods", "benchmarks", "backbones")}
+    badges = {name: each.badge for name, each in kinds["methods"].items() if isinstance(each, MethodEntry)}
     if as_json:
-        sys.stdout.write(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
+        titles = {kind: {name: each.title for name, each in entries.items()} for kind, entries in kinds.items()}
+        sources = {kind: {name: each.source for name, each in entries.items()} for kind, entries in kinds.items()}
+        told = {**titles, "badges": badges, "sources": sources}
+        sys.stdout.write(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
         return
-    for kind, entries in tables.items():
+    for kind, entries in kinds.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
-        for name, text in entries.items():
-            table.add_row(f"[bold]{name}[/bold]", text)
+        for name, entry in entries.items():
+            source = "" if entry.source == "forgetfree" else f" [dim](from {_escaped(entry.source)})[/dim]"
+            badge = [f"[dim]{badges[name]}[/dim]"] if kind == "methods" else []
+            table.add_row(f"[bold]{_escaped(name)}[/bold]", *badge, f"{_escaped(entry.title)}{source}")
         console.print(table, "")
 
 
 @command(example="forgetfree show til/permuted_mnist")
 def show(
-    experiment: Annotated[str, typer.Argument(help="As `forgetfree list` names it.")],
-    method: Annotated[str | None, typer.Option(help="Show the resolved settings of this method.")] = None,
-    scale: Annotated[str, typer.Option(help="smoke, cpu or paper.")] = "cpu",
+    experiment: Experiment,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Show the resolved settings of this method.", autocompletion=completion.methods),
+    ] = None,
+    scale: Scale = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """An experiment: its file as it is, or with --method or --json the settings it resolves to."""
-    from forgetfree.lab.experiment import describe, plan
+    from forgetfree.lab.experiment import describe
 
     if method is None and not as_json:
         sys.stdout.write(describe(experiment))
         return
+    from forgetfree.lab.experiment import plan
+
     (resolved,) = plan(experiment, methods=[method] if method else [], scale=scale)
     if as_json:
         sys.stdout.write(json.dumps(resolved.as_toml(), indent=1, ensure_ascii=False) + "\n")
@@ -142,13 +183,16 @@ def show(
 
 @command(example="forgetfree run til/permuted_mnist --method wsn --set capacity=0.05,0.3 --scale paper --seed 1")
 def run(
-    experiment: Annotated[str, typer.Argument(help="As `forgetfree list` names it.")],
-    method: Annotated[list[str] | None, typer.Option(help="May be given several times; default: the first.")] = None,
+    experiment: Experiment,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="May be given several times; default: the first.", autocompletion=completion.methods),
+    ] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, as in recipe.epochs=3; a list means one run each.")
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="May be given several times; default: 0.")] = None,
-    scale: Annotated[str, typer.Option(help="smoke (seconds), cpu (minutes) or paper (as published).")] = "cpu",
+    scale: Scale = "cpu",
     out: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("runs"),
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in its own process.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes it repeatable.")] = 1,
@@ -179,10 +223,9 @@ def resume(
 ) -> None:
     """Go on with every run that is not finished."""
     from forgetfree.lab.experiment import Plan
-    from forgetfree.lab.records import find_runs
     from forgetfree.lab.running import perform_all
 
-    open_ones = [folder for folder in find_runs(runs) if not folder.finished]
+    open_ones = [folder for folder in _runs(runs, to_run=True) if not folder.finished]
     if not open_ones:
         console.print("Everything is finished.")
         return
@@ -209,10 +252,9 @@ def analyse(
 ) -> None:
     """Compute from archives what figures need beyond records; what is there is left alone."""
     from forgetfree.lab.analysing import analyse_all
-    from forgetfree.lab.records import find_runs
     from forgetfree.lab.report.tables import finished
 
-    made = analyse_all(finished(find_runs(runs)), console, only=only or [], again=again, data_root=data_root)
+    made = analyse_all(finished(_runs(runs)), console, only=only or [], again=again, data_root=data_root)
     console.print(f"{len(made)} analyses made. Figures: forgetfree report {runs[0]} --figure NAME", highlight=False)
 
 
@@ -225,7 +267,8 @@ def report(
         typer.Option(
             help="A table of the paper (1, 2 or 3), or of few-shot sessions (cifar100, mini_imagenet, cub200, omniglot "
             "or digits): its numbers and ours, in its layout. Or: sessions, where few-shot runs end; transfer, forward "
-            "transfer in all its readings."
+            "transfer in all its readings.",
+            autocompletion=completion.tables,
         ),
     ] = None,
     split: Annotated[
@@ -236,7 +279,10 @@ def report(
     ] = None,
     figure: Annotated[
         str | None,
-        typer.Option(help="A figure by name, as SVG and PNG, for each benchmark among the runs; all: every one."),
+        typer.Option(
+            help="A figure by name, as SVG and PNG, for each benchmark among the runs; all: every one.",
+            autocompletion=completion.figures,
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="One page with everything: summary, tables, figures, every run.")
@@ -251,7 +297,6 @@ def report(
     Without options it prints the table of all runs and writes it as CSV, JSON and Markdown; --table adds LaTeX, without
     JSON.
     """
-    from forgetfree.lab.records import find_runs
     from forgetfree.lab.report import contents, publishing
 
     kinds = {"--table": table, "--figure": figure, "--html": html, "--gallery": gallery}
@@ -263,7 +308,7 @@ def report(
     if to and (html or gallery):
         raise InputError(f"{asked[0]} is itself where to write, so leave --to out.")
     contents.check_name(table, split)
-    folders, target = find_runs(runs), to or runs[0]
+    folders, target = _runs(runs), to or runs[0]
     command = f"forgetfree report {' '.join(map(str, runs))}"
     if figure is not None:
         written = publishing.write_figures(figure, folders, target, console)
@@ -468,15 +513,40 @@ def _backbone(place: str | None) -> Any:
     """What the function at `package.module:name` gives; imported because the user said so, never because a file did."""
     if place is None:
         return None
-    sys.path.insert(0, str(Path.cwd()))
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     try:
         return pkgutil.resolve_name(place)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"--backbone {place}: {error}. It names a function, as in package.module:make.") from error
 
 
-def _first_line(thing: Any) -> str:
-    return (thing.__doc__ or "").strip().split("\n")[0]
+def _plug_in(places: list[str]) -> None:
+    """Load modules that the user names."""
+    if places:
+        from forgetfree.lab.experiment.plugins import load_plugins
+
+        load_plugins(places)
+
+
+def _runs(paths: list[Path], *, to_run: bool = False) -> list[Any]:
+    """Run folders, with the plug-ins they were run with loaded.
+
+    Whoever only looks at runs does not import a module of the current folder because a file says so, and can do
+    without; what is `to_run` needs them.
+    """
+    from forgetfree.lab.experiment.plugins import load_plugins
+    from forgetfree.lab.records import find_runs
+
+    folders = find_runs(paths)
+    for place in sorted({place for folder in folders for place in folder.plugins}):
+        try:
+            load_plugins([place], here=to_run)
+        except PluginError as error:
+            if to_run:
+                raise
+            logging.getLogger(__name__).warning("%s To see its runs with what it says of them, name it here.", error)
+    return folders
 
 
 def _escaped(text: str) -> str:

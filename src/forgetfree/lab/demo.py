@@ -8,21 +8,16 @@ from rich.table import Table
 from forgetfree.lab.analysing import analyse_all
 from forgetfree.lab.display import Display
 from forgetfree.lab.experiment import perform, plan
+from forgetfree.lab.paper import DEMONSTRATED, WSN
 from forgetfree.lab.records import Record, RunFolder
 from forgetfree.lab.report.publishing import write_page
 
 EXPERIMENT, SCALE = "til/digits_permuted", "cpu"
-METHODS = {
-    "wsn": "WSN (forgetfree)",
-    "finetune": "fine-tuning",
-    "single_task": "single task",
-    "multitask": "multitask",
-}
 
 
 def demo(console: Console, out: Path, page: Path, *, seed: int = 0) -> None:
     """Run all methods in `out`, print what happened and write the `page` that shows it."""
-    plans = plan(EXPERIMENT, methods=METHODS, scale=SCALE, seeds=[seed])
+    plans = plan(EXPERIMENT, methods=DEMONSTRATED, scale=SCALE, seeds=[seed])
     capacity = plans[0].settings["method"]["capacity"]
     _say(console, "[bold]Ten tasks, learned one after another in one small network (64-100-100).[/bold]")
     _say(
@@ -35,10 +30,10 @@ def demo(console: Console, out: Path, page: Path, *, seed: int = 0) -> None:
     records: dict[str, Record] = {}
     with Display(console, every_task=False) as display:
         for run in plans:
-            display.start(METHODS[run.method])
+            display.start(DEMONSTRATED[run.method])
             records[run.method] = perform(run, out, progress=display.step, say=display.say)
             if not console.is_terminal:
-                console.print(f"{METHODS[run.method]}: done", highlight=False)
+                console.print(f"{DEMONSTRATED[run.method]}: done", highlight=False)
     console.print(_table(records))
     _say(
         console,
@@ -46,7 +41,7 @@ def demo(console: Console, out: Path, page: Path, *, seed: int = 0) -> None:
         "after all ten (ACC). lost: the difference, over the first nine (BWT). room: for the weights and masks of all "
         "ten tasks, where one dense network is 100 % (CAP, the paper's formula).[/dim]\n",
     )
-    wsn = records["wsn"]
+    wsn = records[WSN]
     _say(
         console,
         f"WSN: after every task all earlier tasks were asked again; {wsn.compared:,} answers were compared bit for bit "
@@ -71,12 +66,12 @@ def _table(records: dict[str, Record]) -> Table:
         diagonal = [record.accuracy[t][t] for t in range(len(record.tasks))]
         known = [value for value in diagonal if value is not None]
         table.add_row(
-            METHODS[method],
+            DEMONSTRATED[method],
             f"{100 * sum(known) / len(known):.1f} %" if len(known) == len(diagonal) else "–",
             f"{100 * record.acc:.1f} %",
             "–" if record.bwt is None else f"{100 * record.bwt:.1f} %" if record.bwt else "0 exactly",
             f"{100 * record.footprints[-1]['formula']:.0f} %",
             f"{sum(map(sum, record.seconds.values())):.0f} s",
-            style="bold" if method == "wsn" else None,
+            style="bold" if method == WSN else None,
         )
     return table

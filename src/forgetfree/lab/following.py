@@ -83,13 +83,13 @@ class Story:
     rows: dict[int, list[float | None]] = field(default_factory=dict)
     """Row t of the accuracy matrix, as far as it was measured."""
     means: dict[int, float] = field(default_factory=dict)
-    """After task t: mean over the tasks, each as last measured; of few-shot sessions, where told, over all images."""
+    """After task t: mean over the tasks, each as last measured; of few-shot sessions, where known, over all images."""
     capacity: float | None = None
     """The paper's CAP of the memory after the last task tested."""
     elapsed: float = 0.0
     """Seconds in all lives, without the time between them."""
     latest: float = 0.0
-    """When the last event was told."""
+    """When the last event was written."""
     seconds: dict[int, float] = field(default_factory=dict)
     """How long each task took, until it was tested for the first time."""
     _within: dict[int, float] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Story:
         return self.means[max(self.means)] if self.means else None
 
     def left(self, now: float) -> float | None:
-        """Estimated seconds to the end, from how long tasks took; None before anything can be said.
+        """Estimated seconds to the end, from how long tasks took; None before there is anything to estimate from.
 
         Until the first few-shot session is over the later ones count as nothing: they are much shorter.
         """
@@ -211,7 +211,7 @@ class Followed:
         with contextlib.suppress(FileError):
             record = self.folder.record()
             if not self.story.events:
-                for event in retold(record, (self.folder.path / "record.json").stat().st_mtime):
+                for event in as_events(record, (self.folder.path / "record.json").stat().st_mtime):
                     self.story.add(event)
             overall = enumerate(record.by_session) if record.sessions else ()
             self.story.means |= {t: each.overall for t, each in overall if each} | {len(record.tasks) - 1: record.acc}
@@ -247,8 +247,8 @@ def follow(paths: Sequence[Path], known: Sequence[Followed] = ()) -> list[Follow
     return runs
 
 
-def retold(record: Record, ended: float) -> list[Event]:
-    """The events of a finished run as its record tells them; `ended` is when it was over."""
+def as_events(record: Record, ended: float) -> list[Event]:
+    """The events of a finished run, from its record; `ended` is when it was over."""
     learning, testing = record.seconds["learning"], record.seconds["testing"]
     testing = [0.0] * (len(record.tasks) - len(testing)) + list(testing)  # some are tested at the end only
     overall = [each and each.overall for each in record.by_session] if record.sessions else [None] * len(record.tasks)

@@ -120,6 +120,11 @@ class RunFolder:
         content.pop("versions", None)
         return content
 
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The modules that were named by --plugin when it was run, as far as it needs them."""
+        return tuple(str(place) for place in self.plan().get("run", {}).get("plugins", ()))
+
     def versions(self) -> dict[str, Any]:
         return dict(self._toml().get("versions", {}))
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from forgetfree.errors import ForgetfreeError
 from forgetfree.lab.display import Display
-from forgetfree.lab.experiment import Plan, estimate, perform
+from forgetfree.lab.experiment import Plan, estimate, load_plugins, perform
 from forgetfree.lab.following import Followed
 from forgetfree.lab.records import RunFolder
 
@@ -121,6 +121,7 @@ def _in_processes(
 
 
 def _perform_alone(plan: Plan, out: Path, data_root: Path | None) -> None:
+    load_plugins(plan.plugins)  # a new process knows of none
     perform(plan, out, data_root=data_root)
 
 

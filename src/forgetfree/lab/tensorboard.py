@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forgetfree.errors import FileError, InputError
-from forgetfree.lab.following import Event, Follower, retold
+from forgetfree.lab.following import Event, Follower, as_events
 from forgetfree.lab.records import RunFolder
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SUFFIX = ".forgetfree"
 
 
 def mirror(folders: Sequence[RunFolder], logs: Path) -> None:
-    """Write what the runs have told so far below `logs`, for `tensorboard --logdir`."""
+    """Write the events of the runs so far below `logs`, for `tensorboard --logdir`."""
     made = Mirror(logs)
     made.update(folders)
     made.close()
@@ -83,10 +83,10 @@ class _Mirrored:
         events = news.events
         if news.anew:
             self._begin()
-        if finished and not events and not self._told:
-            events = retold(self._folder.record(), (self._folder.path / "record.json").stat().st_mtime)
+        if finished and not events and not self._begun:
+            events = as_events(self._folder.record(), (self._folder.path / "record.json").stat().st_mtime)
         for event in events:
-            self._tell(event)
+            self._write(event)
         if self._writer is not None:
             self._writer.flush()
         if finished:
@@ -99,13 +99,13 @@ class _Mirrored:
 
     def _begin(self) -> None:
         self.close()
-        self._told, self._position, self._epochs = False, 0, 0
+        self._begun, self._position, self._epochs = False, 0, 0
         self._known: set[Any] = set()
         self._of_task: dict[int, int] = {}
 
     def _open(self) -> "SummaryWriter":
         if self._writer is None:
-            if not self._told:
+            if not self._begun:
                 for file in self.logs.glob(f"events.out.tfevents.*{SUFFIX}"):
                     file.unlink(missing_ok=True)
             try:
@@ -114,12 +114,12 @@ class _Mirrored:
                 raise FileError(f"cannot write TensorBoard files to {self.logs}: {error.strerror}.") from error
         return self._writer
 
-    def _tell(self, event: Event) -> None:
+    def _write(self, event: Event) -> None:
         writer = self._open()
-        if not self._told:
+        if not self._begun:
             plan = (self._folder.path / "run.toml").read_text()
             writer.add_text("plan", "\n".join(f"    {line}" for line in plan.splitlines()), 0, walltime=event["time"])
-            self._told = True
+            self._begun = True
         if event["event"] == "task":
             self._position = event["position"]
         elif event["event"] == "epoch":
@@ -143,7 +143,7 @@ class _Mirrored:
                 writer.add_scalar(own, value, self._of_task[self._position], walltime=at)
 
     def _tested(self, writer: "SummaryWriter", event: Event) -> None:
-        if ("tested", self._position) in self._known:  # told again after a stop
+        if ("tested", self._position) in self._known:  # tested again after a stop
             return
         self._known.add(("tested", self._position))
         after, at = self._position + 1, event["time"]

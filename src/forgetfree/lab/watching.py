@@ -17,7 +17,7 @@ STATES: dict[State, str] = {"running": "green", "waiting": "yellow", "stopped": 
 COLUMNS = {
     "state": -8, "done": -14, "task": 6, "epoch": 7, "loss": 6, "valid": 5, "acc": 5, "cap": 5, "time": 6, "left": 7
 }  # fmt: skip
-"""What is said of a run, and in how many columns, 80 in all; a negative number fills from the left."""
+"""What is shown of a run, and in how many columns, 80 in all; a negative number fills from the left."""
 PERCENT = ("valid", "acc", "cap")
 SHADES = (("#dbe7f3", "#000000"), ("#a9cae6", "#000000"), ("#5f9fd0", "#000000"), ("#0060a8", "#ffffff"),
           ("#0a2540", "#ffffff"))  # fmt: skip
@@ -100,7 +100,7 @@ def _watch(looks: "_Looks", console: Console, every: float, once: bool) -> None:
     elif console.is_terminal:
         _draw(looks, console, every)
     else:
-        _tell(looks, console, every)
+        _print_lines(looks, console, every)
 
 
 class _Looks:
@@ -135,7 +135,7 @@ def _draw(looks: _Looks, console: Console, every: float) -> None:
     console.print("Everything is finished.")
 
 
-def _tell(looks: _Looks, console: Console, every: float) -> None:
+def _print_lines(looks: _Looks, console: Console, every: float) -> None:
     runs = looks.again()
     before = {run.folder.path: _moved(run) for run in runs if run.state == "finished"}
     if before:
@@ -159,49 +159,49 @@ def _over(runs: Sequence[Followed]) -> bool:
 
 
 def _moved(run: Followed) -> tuple[object, ...]:
-    """What a line would be told for: not that time goes by."""
+    """What a new line is printed for: not that time goes by."""
     return run.state, run.story.task, run.story.epoch, len(run.story.rows)
 
 
 def _line(run: Followed, now: float) -> str:
     """A run in one line of words."""
-    told, percents = _said(run, now), ("done", *PERCENT)
-    state = told.pop("state")
-    words = [f"{name} {value}{' %' if name in percents else ''}" for name, value in told.items() if value]
+    values, percents = _values(run, now), ("done", *PERCENT)
+    state = values.pop("state")
+    words = [f"{name} {value}{' %' if name in percents else ''}" for name, value in values.items() if value]
     return f"{_name(run)}: {', '.join([state, *words])}"
 
 
-def _said(run: Followed, now: float) -> dict[str, str]:
-    """What there is to say for each column; empty where nothing is known yet. Fractions are percent here."""
+def _values(run: Followed, now: float) -> dict[str, str]:
+    """The value of each column; empty where nothing is known yet. Fractions are percent here."""
     story, last = run.story, (run.story.curve or [{}])[-1]
-    told: dict[str, str] = dict.fromkeys(COLUMNS, "")
-    told |= {"state": run.state, "acc": _percent(story.mean), "cap": _percent(story.capacity)}
+    values: dict[str, str] = dict.fromkeys(COLUMNS, "")
+    values |= {"state": run.state, "acc": _percent(story.mean), "cap": _percent(story.capacity)}
     going = run.state in ("running", "waiting")
-    told["time"] = _duration(story.elapsed + (max(0.0, now - story.latest) if going and story.latest else 0.0))
+    values["time"] = _duration(story.elapsed + (max(0.0, now - story.latest) if going and story.latest else 0.0))
     if run.state == "finished":
-        return told | {"done": "100", "task": f"{story.tasks}/{story.tasks}"}
+        return values | {"done": "100", "task": f"{story.tasks}/{story.tasks}"}
     if not story.tasks:
-        return told
-    told |= {"done": f"{100 * story.done:.0f}", "task": f"{story.position + 1}/{story.tasks}"}
+        return values
+    values |= {"done": f"{100 * story.done:.0f}", "task": f"{story.position + 1}/{story.tasks}"}
     if story.epoch and story.position not in story.rows:
-        told["epoch"] = "{}/{}".format(*story.epoch)
+        values["epoch"] = "{}/{}".format(*story.epoch)
     if "loss" in last:
-        told |= {"loss": f"{last['loss']:.3f}"[:6], "valid": _percent(last.get("valid_accuracy"))}
+        values |= {"loss": f"{last['loss']:.3f}"[:6], "valid": _percent(last.get("valid_accuracy"))}
     left = story.left(now)
     if left is not None and going:
-        told["left"] = (">" if story.few_shot and not story.rows else "") + _duration(left)
-    return told
+        values["left"] = (">" if story.few_shot and not story.rows else "") + _duration(left)
+    return values
 
 
 def _numbers(run: Followed, now: float) -> Text:
     """The numbers of a run under the headings of COLUMNS."""
-    told = _said(run, now)
-    line = Text().append(_filled(told.pop("state"), COLUMNS["state"]), style=STATES[run.state])
+    values = _values(run, now)
+    line = Text().append(_filled(values.pop("state"), COLUMNS["state"]), style=STATES[run.state])
     length = -COLUMNS["done"] - 6
     full = round(length * (1.0 if run.state == "finished" else run.story.done))
     line.append(" " + "━" * full, style=STATES[run.state]).append("─" * (length - full), style="dim")
-    line.append(f" {told.pop('done'):>3} %")
-    return line.append("".join(f" {_filled(value, COLUMNS[name])}" for name, value in told.items()))
+    line.append(f" {values.pop('done'):>3} %")
+    return line.append("".join(f" {_filled(value, COLUMNS[name])}" for name, value in values.items()))
 
 
 def _below(run: Followed, width: int, height: int | None) -> list[Text]:
@@ -212,10 +212,10 @@ def _below(run: Followed, width: int, height: int | None) -> list[Text]:
         lines.append(_curves(story.curve))
     if not story.rows:
         return lines
-    room = None if height is None else max(1, height - len(lines) - 2)
+    most = None if height is None else max(1, height - len(lines) - 2)
     for cell in (6, 5, 4, 3):
         if 6 + cell * story.tasks + 7 <= width:
-            return lines + _matrix(story, cell, room)
+            return lines + _matrix(story, cell, most)
     return lines + _profile(story, width)
 
 
@@ -238,9 +238,9 @@ def _curves(curve: Sequence[Event]) -> Text:
     return line
 
 
-def _matrix(story: Story, cell: int, room: int | None) -> list[Text]:
+def _matrix(story: Story, cell: int, most: int | None) -> list[Text]:
     """Accuracy in percent: a row after each task, a column for each task."""
-    rows = sorted(story.rows)[-room if room else 0 :]
+    rows = sorted(story.rows)[-most if most else 0 :]
     tasks = "".join(f"{i + 1:>{cell}}" for i in range(story.tasks))
     lines = [Text(f"{'after':5} {tasks}{'mean':>7}", style="dim")]
     for t in rows:

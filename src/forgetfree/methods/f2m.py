@@ -10,25 +10,32 @@ In the paper class means that move have a gradient, in the released variant they
 of the first session with as many images of each class; here batches are plain, as in all methods.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number, check_one_of, check_whole
-from forgetfree.contracts import Inputs, LearnerState, Memory, Task
-from forgetfree.heads import HeadFactory, linear_head, nearest_mean
-from forgetfree.incremental import Exemplars
+from forgetfree.contracts import Inputs, Task
+from forgetfree.engine import Context
+from forgetfree.few_shot.exemplars import with_shots
+from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.few_shot.prototypes import (
+    all_means,
+    extend_prototypes,
+    learning_head,
+    metric_loss,
+    prototype_head,
+    update_prototypes,
+)
 from forgetfree.masks import Masks
-from forgetfree.network import LentNetwork, Masked, SharedNetwork
-from forgetfree.training import Recipe, Session, task_loss
+from forgetfree.network import TrainableView
+from forgetfree.settings import FIRST, Exemplars, Number, Was, Whole, learner
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Session, TaskModel, task_loss
+from forgetfree.views import SeenThrough
 
-SESSION = Recipe(epochs=6, batch_size=512, optimizer="sgd", lr=0.01, momentum=0.9, weight_decay=5e-4)
-"""How the released code trains a session on CIFAR-100: six steps over all its images."""
 SHAPES = (0.3, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
 """Both numbers of the Beta distribution that noise is drawn from are among these."""
 STEPS = 4
@@ -37,193 +44,120 @@ LEAST_VARIANCE = 1e-12
 """The standard deviation of equal losses would have an infinite slope."""
 
 
-class F2M:
+@learner
+class F2M(FewShotLearner):
     """A flat place for the last layers, found in the first session; later sessions stay within it.
 
-    `bound` is the width of the box around a weight: 0 is plain training, and sessions that only add class means. `fix`
-    is the weight of the distance that class means move when shaken. With `exemplars`, so many images of every class of
-    the later sessions are kept, learned again, and their means renewed.
+    `bound` is the width of the box around a weight: 0 is plain training, and sessions that only add class means.
+    `prototype_fixing` is the weight of the distance that class means move when shaken. With `exemplars`, so many images
+    of every class of the later sessions are kept, learned again, and their means renewed.
     """
 
-    scenario: Literal["fscil"] = "fscil"
-    forget_free = False
+    variant: Literal["paper", "released"] = "paper"
+    layers: Annotated[int, Whole("how many convolutions are shaken", 1)] = 4
+    bound: Annotated[float, Number("the width of the box around a weight", 0)] = 0.01
+    draws: Annotated[int, Whole("how often a batch is shaken", 1), FIRST] = 2
+    std_weight: Annotated[float, Number("the weight of the losses' standard deviation", 0), FIRST, Was("spread")] = 2.0
+    prototype_fixing: Annotated[float, Number("the weight of class means that move", 0), FIRST, Was("fix")] = 1.0
+    exemplars: Exemplars = 0
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        variant: Literal["paper", "released"] = "paper",
-        layers: int = 4,
-        bound: float = 0.01,
-        draws: int = 2,
-        spread: float = 2.0,
-        fix: float = 1.0,
-        exemplars: int = 0,
-        recipe: Recipe | None = None,
-        session: Recipe | None = None,
-        heads: HeadFactory = nearest_mean,
-        masked: Masked = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        self.variant = check_one_of("variant", variant, "paper", "released")
-        self.layers = check_whole("layers, how many convolutions are shaken,", layers, 1)
-        self.bound = check_number("bound, the width of the box around a weight,", bound, 0)
-        self.draws = check_whole("draws, how often a batch is shaken,", draws, 1)
-        self.spread = check_number("spread, the weight of the losses' standard deviation,", spread, 0)
-        self.fix = check_number("fix, the weight of class means that move,", fix, 0)
-        self.exemplars = Exemplars(exemplars)
-        self.session = session or SESSION
-        self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.shaken = last_layers(self.network.weights, self.layers) if self.bound else []
-        """The tensors that are shaken in the first session and move in later ones."""
+    # how the released code trains a session on CIFAR-100: six steps over all its images
+    default_session = Recipe(epochs=6, batch_size=512, optimizer="sgd", lr=0.01, momentum=0.9, weight_decay=5e-4)
+    base = "f2m"
+    state = ("centre",)
+
+    def start(self) -> None:
         self.centre: Mapping[str, Tensor] = {}
-        """Of the box: these tensors as the first session left them."""
-        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
-
-    learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
-    verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    learning, _place, _answer = incremental.learning, learners.place, incremental.answer
+        """Of the box: the shaken tensors as the first session left them."""
 
     @property
-    def base(self) -> str:
-        """What its first session depends on, beside data, network and recipe: runs with the same share it."""
-        numbers = [self.layers, self.bound, self.draws, self.spread, self.fix]
-        return "-".join(["f2m", self.variant, *map(incremental.written, numbers)])
+    def shaken(self) -> list[str]:
+        """The tensors that are shaken in the first session and move in later ones."""
+        return last_layers(self.network.weights, self.layers) if self.bound else []
 
-    @contextmanager
-    def _base(self, task: Task) -> Iterator[Session]:
-        lent, masks = self.network.lend(), incremental.everything(self.network)
+    def first(self, task: Task, context: Context) -> TaskModel:
+        return Shaken(self, task)
 
-        def features(inputs: Inputs) -> Any:
-            return lent(inputs, masks)
-
-        def loss(batch: Batch) -> Tensor:
-            inputs, head = self._place().admit(batch.inputs), session.parts["head"]
-            assert isinstance(head, nn.Module)
-            calm = features(inputs) if self.shaken and self.fix else None
-            losses = []
-            for _ in range(self.draws):
-                seen = lent.shifted(self._noise())(inputs, masks)
-                value = task_loss(task, head(seen), batch.labels)
-                if calm is not None:
-                    moved = self.fix * means_moved(calm, seen, batch.labels.to(seen.device))
-                    value = value + (moved if self.variant == "paper" else moved.detach())
-                losses.append(value)
-            return flat_loss(torch.stack(losses), self.spread)
-
-        def keep() -> nn.Module:
-            self.network.keep(task.name, lent, masks)
-            self.centre = {name: self.network.weights[name] for name in self.shaken}
-            return incremental.nearest(
-                self, task, incremental.class_means(self, task, task.train, range(len(task.classes)))
-            )
-
-        with self.lessons.session(
-            task, {"network": lent}, features, keep, holders=(self, self.network), head=linear_head, loss=loss,
-            settings={"base": self.base},
-        ) as session:  # fmt: skip
-            yield session
-
-    @contextmanager
-    def _session(self, task: Task) -> Iterator[Session]:
-        start, base = incremental.grown_means(self, task), incremental.base_count(self)
-        task = incremental.rehearsing(task, self.exemplars)
-        ticket, masks = incremental.ticket_of(self), incremental.everything(self.network)
+    def later(self, task: Task, context: Context) -> TaskModel:
+        start = extend_prototypes(self.network.answer(context.first), task, context)
         every = {name: torch.ones_like(centre, dtype=torch.bool) for name, centre in self.centre.items()}
-        boxed = Boxed(self.network.lend_again(ticket, every), self.centre, self.bound)
+        model = Boxed(self.network.view_of(context.first, every), self.network.everything, self.centre, self.bound)
+        model.start, model.base = start, context.base
+        model.head = learning_head(self.heads, start)
+        return model
 
-        def features(inputs: Inputs) -> Any:
-            return boxed(inputs, masks)
+    def answers(self, session: Session, context: Context) -> nn.Module:
+        network, task = self.network.answer(context.first), session.task
+        if not context.known:
+            self.centre = {name: self.network.weights[name] for name in self.shaken}
+            return prototype_head(self.heads, task, all_means(network, task, context))
+        assert isinstance(session.model, Boxed)
+        means = update_prototypes(session.model.start, network, task, list(self.replay.kept), context)
+        self.replay = with_shots(self.replay, task, context.known)
+        return prototype_head(self.heads, task, means)
 
-        def loss(batch: Batch) -> Tensor:
-            seen = features(self._place().admit(batch.inputs))
-            return incremental.metric_loss(seen, batch.labels.to(seen.device), start, base, metric="euclidean")
 
-        def keep() -> nn.Module:
-            self.network.move(ticket, boxed.settled())
-            means = incremental.means_after(self, task, start, self.exemplars)
-            self.exemplars = incremental.with_shots(self, task, self.exemplars)
-            return incremental.nearest(self, task, means)
+class Shaken(SeenThrough):
+    """A first session whose last layers are shaken in every step, several times."""
 
-        with self.lessons.session(
-            task, {"network": boxed}, features, keep, holders=(self, self.network), loss=loss,
-            head=lambda _, wide: incremental.nearest(self, wide, start), settings=self._arguments(),
-        ) as session:  # fmt: skip
-            yield session
+    def __init__(self, method: F2M, task: Task):
+        super().__init__(method.network.trainable_view(), method.network.everything)
+        self.task, self.weights, self.shaken = task, method.network.weights, method.shaken
+        self.bound, self.draws, self.variant = method.bound, method.draws, method.variant
+        self.std_weight, self.prototype_fixing = method.std_weight, method.prototype_fixing
+
+    def loss(self, batch: Batch, head: nn.Module) -> Tensor:
+        calm = self(batch.inputs) if self.shaken and self.prototype_fixing else None
+        losses = []
+        for _ in range(self.draws):
+            seen = self.network(batch.inputs, self.masks, self._noise())
+            value = task_loss(self.task, head(seen), batch.labels)
+            if calm is not None:
+                moved = self.prototype_fixing * means_moved(calm, seen, batch.labels)
+                value = value + (moved if self.variant == "paper" else moved.detach())
+            losses.append(value)
+        return flat_loss(torch.stack(losses), self.std_weight)
 
     def _noise(self) -> dict[str, Tensor]:
         """One shake: for every tensor another Beta distribution on the five levels of the box."""
-        return {name: noise_like(self.network.weights[name], self.bound) for name in self.shaken}
-
-    def memory(self) -> Memory:
-        centre = {f"centre.{name}": value for name, value in self.centre.items()}
-        return incremental.memory(self, training=centre)
-
-    def stored(self, *, resumable: bool = False) -> LearnerState:
-        training = {"centre": dict(self.centre)}
-        return incremental.stored(self, resumable=resumable, arguments=self._arguments(), training=training)
-
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "F2M":
-        """A learner made again from what was stored."""
-        learner: F2M = incremental.revived(cls, backbone, stored, **others)
-        learner.centre = stored.training["centre"]
-        return learner
-
-    def to(self, device: torch.device | str) -> "F2M":
-        with self.lessons.moved(device):
-            self.network.to(device)
-            self.centre = {name: value.to(device) for name, value in self.centre.items()}
-        return self
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "variant": self.variant, "layers": self.layers, "bound": self.bound, "draws": self.draws,
-            "spread": self.spread, "fix": self.fix, "exemplars": self.exemplars.count,
-        }  # fmt: skip
+        return {name: noise_like(self.weights[name], self.bound) for name in self.shaken}
 
 
-class Boxed:
-    """What was lent to a session, held in the box: whoever looks at it finds its last step rounded and within bounds.
+class Boxed(SeenThrough):
+    """A later session, held in the box: whoever looks at it finds its last step rounded and within bounds.
 
     An optimizer moves the parameters as it likes. Before they are used, stored or kept, the move is rounded to steps of
     bound/4 and cut off at centre ± bound/2; so a weight is always on one of five levels.
     """
 
-    def __init__(self, lent: LentNetwork, centre: Mapping[str, Tensor], bound: float):
-        self._lent, self._centre, self._bound = lent, centre, bound
+    start: Tensor
+    base: int
+
+    def __init__(self, network: TrainableView, masks: Masks, centre: Mapping[str, Tensor], bound: float):
+        super().__init__(network, masks)
+        self._centre, self._bound = centre, bound
         self._note()
 
-    def __call__(self, inputs: Inputs, masks: Masks) -> Any:
-        return self.settled()(inputs, masks)
+    def forward(self, inputs: Inputs) -> Any:
+        return self.settled()(inputs, self.masks)
 
-    def settled(self) -> LentNetwork:
-        """What was lent, with the moves since the last look rounded and cut off."""
+    def loss(self, batch: Batch, head: nn.Module) -> Tensor:
+        return metric_loss(self(batch.inputs), batch.labels, self.start, self.base, metric="euclidean")
+
+    def settled(self) -> TrainableView:
+        """The network with the moves since the last look rounded and cut off."""
         step = self._bound / STEPS
         with torch.no_grad():
-            for name, weight in self._lent.named_parameters():
+            for name, weight in self.network.shared_weights.items():
                 centre, before = self._centre[name], self._before[name]
                 level = ((before - centre) / step).round() + ((weight - before) / step).round()
                 weight.copy_(at_level(level.clamp(-STEPS / 2, STEPS / 2), centre, self._bound))
         self._note()
-        return self._lent
+        network: TrainableView = self.network
+        return network
 
     def _note(self) -> None:
-        self._before = {name: weight.detach().clone() for name, weight in self._lent.named_parameters()}
-
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return self._lent.named_parameters()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self.settled().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self._lent.load_state_dict(state)
-
-    def train(self, mode: bool = True) -> None:
-        self._lent.train(mode)
+        self._before = {name: weight.detach().clone() for name, weight in self.network.shared_weights.items()}
 
 
 def at_level(level: Tensor, centre: Tensor, bound: float) -> Tensor:

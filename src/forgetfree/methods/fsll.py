@@ -2,7 +2,7 @@
 
     base        a dense network learns the first session
     sessions    the `fraction` of each tensor that is smallest in magnitude moves, chosen anew every time, by
-                triplets + mean cosine between new and old class means + strength · mean |w - w_old|
+                triplets + mean cosine between new and old class means + reg_weight · mean |w - w_old|
     answers     the nearest class mean
 
 The released variant is that of the code published with F2M: whole tensors move, those without a weight above
@@ -13,104 +13,67 @@ The L1 pull is a mean over the weights that move: as a sum, its slope is so much
 step of the session jumps over the old value, and the pull drives weights away from where it should hold them.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number, check_one_of
-from forgetfree.contracts import LearnerState, Task
-from forgetfree.errors import InputError
-from forgetfree.heads import HeadFactory, nearest_mean, similarity
-from forgetfree.incremental import Exemplars
+from forgetfree.contracts import Task
+from forgetfree.engine import Context
+from forgetfree.few_shot.exemplars import with_shots
+from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.few_shot.prototypes import (
+    all_means,
+    batch_means,
+    extend_prototypes,
+    learning_head,
+    metric_loss,
+    prototype_head,
+    update_prototypes,
+    wide,
+)
+from forgetfree.heads import similarity
 from forgetfree.masks import select
-from forgetfree.network import Masked, SharedNetwork
-from forgetfree.training import Recipe, Session
+from forgetfree.settings import LATER, Exemplars, Fraction, Number, Was, learner
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Session, TaskModel
+from forgetfree.views import SeenThrough
 
-SESSION = Recipe(epochs=15, batch_size=25, optimizer="sgd", lr=1e-3, momentum=0.9, weight_decay=5e-4)
-"""How the released code trains a session: all images of five classes in one step."""
 
-
-class FSLL:
+@learner
+class FSLL(FewShotLearner):
     """Move the least important weights in a session, hold all others bit for bit; answer by the nearest class mean.
 
     `fraction` of every tensor moves in the paper's variant, tensors up to `threshold` in the released one. With
     `exemplars`, so many images of every class of the later sessions are kept, learned again, and their means renewed.
     """
 
-    scenario: Literal["fscil"] = "fscil"
-    forget_free = False
-    base = "dense"
+    variant: Annotated[Literal["paper", "released"], LATER] = "paper"
+    fraction: Annotated[float, Fraction("the part of each tensor that a session moves", zero=True), LATER] = 0.1
+    threshold: Annotated[float, Number("the largest weight of a tensor that moves", 0), LATER] = 0.4
+    reg_weight: Annotated[float, Number("the weight of what pulls weights back", 0), LATER, Was("strength")] = 5.0
+    margin: Annotated[float, Number("by which other classes are to be farther", 0), LATER] = 0.0
+    exemplars: Exemplars = 0
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        variant: Literal["paper", "released"] = "paper",
-        fraction: float = 0.1,
-        threshold: float = 0.4,
-        strength: float = 5.0,
-        margin: float = 0.0,
-        exemplars: int = 0,
-        recipe: Recipe | None = None,
-        session: Recipe | None = None,
-        heads: HeadFactory = nearest_mean,
-        masked: Masked = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        self.variant = check_one_of("variant", variant, "paper", "released")
-        self.fraction = check_number("fraction, the part of each tensor that a session moves,", fraction, 0)
-        if self.fraction > 1:
-            raise InputError(f"fraction is the part of each tensor that a session moves, in [0, 1]; got {fraction!r}.")
-        self.threshold = check_number("threshold, the largest weight of a tensor that moves,", threshold, 0)
-        self.strength = check_number("strength, the weight of what pulls weights back,", strength, 0)
-        self.margin = check_number("margin, by which other classes are to be farther,", margin, 0)
-        self.exemplars = Exemplars(exemplars)
-        self.session = session or SESSION
-        self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
+    # how the released code trains a session: all images of five classes in one step
+    default_session = Recipe(epochs=15, batch_size=25, optimizer="sgd", lr=1e-3, momentum=0.9, weight_decay=5e-4)
 
-    learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
-    verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    to, memory, _place, _answer = learners.to, incremental.memory, learners.place, incremental.answer
-    learning, _base = incremental.learning, incremental.base_by_means
+    def later(self, task: Task, context: Context) -> TaskModel:
+        start = extend_prototypes(self.network.answer(context.first), task, context)
+        model = LeastImportant(self, self.movable(), start, context)
+        model.head = learning_head(self.heads, start)
+        return model
 
-    @contextmanager
-    def _session(self, task: Task) -> Iterator[Session]:
-        start, known, base = incremental.grown_means(self, task), len(self.lessons.met), incremental.base_count(self)
-        task = incremental.rehearsing(task, self.exemplars)
-        movable, before, masks = self.movable(), self.network.weights, incremental.everything(self.network)
-        lent = self.network.lend_again(incremental.ticket_of(self), movable)
-
-        def loss(batch: Batch) -> Tensor:
-            features = lent(self._place().admit(batch.inputs), masks)
-            labels = batch.labels.to(features.device)
-            value = triplet_loss(features, labels, self.margin)
-            if self.variant == "released":
-                return value + incremental.metric_loss(features, labels, start, base)
-            means = incremental.batch_means(features, labels, start, base)
-            new = means[torch.unique(labels[labels >= known])]
-            if len(new):
-                value = value + similarity(new, start[:known], "cosine").mean()
-            moved = [(w - before[name]).abs()[movable[name]] for name, w in lent.named_parameters()]
-            return value + self.strength * torch.cat(moved).mean() if moved else value
-
-        def answering(_: Session) -> nn.Module:
-            means = incremental.means_after(self, task, start, self.exemplars)
-            self.exemplars = incremental.with_shots(self, task, self.exemplars)
-            return incremental.nearest(self, task, means)
-
-        with incremental.later_session(
-            self, task, lent, answering, loss=loss, settings=self._arguments(),
-            head=lambda _, wide: incremental.nearest(self, wide, start),
-        ) as session:  # fmt: skip
-            yield session
+    def answers(self, session: Session, context: Context) -> nn.Module:
+        network, task = self.network.answer(context.first), session.task
+        if not context.known:
+            return prototype_head(self.heads, task, all_means(network, task, context))
+        assert isinstance(session.model, LeastImportant)
+        means = update_prototypes(session.model.start, network, task, list(self.replay.kept), context)
+        self.replay = with_shots(self.replay, task, context.known)
+        return prototype_head(self.heads, task, means)
 
     def movable(self) -> dict[str, Tensor]:
         """True where the next session may move a weight."""
@@ -120,16 +83,27 @@ class FSLL:
         counts = {name: round(self.fraction * size.numel()) for name, size in sizes.items()}
         return {name: select(-size, counts[name]) for name, size in sizes.items() if counts[name]}
 
-    def stored(self, *, resumable: bool = False) -> LearnerState:
-        return incremental.stored(self, resumable=resumable, arguments=self._arguments())
 
-    revived = classmethod(incremental.revived)
+class LeastImportant(SeenThrough):
+    """A session in which few weights move: triplets, cosines of class means, and a pull to the old weights."""
 
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "variant": self.variant, "fraction": self.fraction, "threshold": self.threshold,
-            "strength": self.strength, "margin": self.margin, "exemplars": self.exemplars.count,
-        }  # fmt: skip
+    def __init__(self, method: FSLL, movable: Mapping[str, Tensor], start: Tensor, context: Context):
+        super().__init__(method.network.view_of(context.first, movable), method.network.everything)
+        self.before, self.movable, self.start = method.network.weights, movable, start
+        self.known, self.base = context.known, context.base
+        self.margin, self.reg_weight, self.variant = method.margin, method.reg_weight, method.variant
+
+    def loss(self, batch: Batch, head: nn.Module) -> Tensor:
+        features, labels = self(batch.inputs), batch.labels
+        value = triplet_loss(features, labels, self.margin)
+        if self.variant == "released":
+            return value + metric_loss(features, labels, self.start, self.base)
+        means = batch_means(features, labels, self.start, self.base)
+        new = means[torch.unique(labels[labels >= self.known])]
+        if len(new):
+            value = value + similarity(new, self.start[: self.known], "cosine").mean()
+        moved = [(w - self.before[n]).abs()[self.movable[n]] for n, w in self.network.shared_weights.items()]
+        return value + self.reg_weight * torch.cat(moved).mean() if moved else value
 
 
 def triplet_loss(features: Tensor, labels: Tensor, margin: float) -> Tensor:
@@ -137,7 +111,7 @@ def triplet_loss(features: Tensor, labels: Tensor, margin: float) -> Tensor:
 
     A triplet is an image, another one of its class, and one of another class.
     """
-    rows = incremental.wide(features)
+    rows = wide(features)
     distance = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     alike = labels[:, None] == labels
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)

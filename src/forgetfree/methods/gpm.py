@@ -8,22 +8,24 @@ weights, layers with a forward of their own, and weights that such a part shares
 still move.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Literal, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree import learners
 from forgetfree.batches import batches
-from forgetfree.contracts import Inputs, LearnerState, Memory, Task
+from forgetfree.contracts import Inputs, Task
+from forgetfree.dense import MovingNetwork
+from forgetfree.engine import Context
 from forgetfree.errors import InputError
-from forgetfree.heads import HeadFactory
-from forgetfree.lessons import Lessons
-from forgetfree.modules import as_call, clone, named_tensors, refuse, with_tensors
+from forgetfree.modules import as_call, clone
 from forgetfree.rng import generator
-from forgetfree.training import Recipe, Session
+from forgetfree.settings import Fraction, Whole, learner
+from forgetfree.task_incremental import TaskLearner
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Session, TaskModel
+from forgetfree.views import Plain
 
 FORWARDS = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
 """Of layers that multiply their inputs, or patches of them, by their weight."""
@@ -31,7 +33,19 @@ NO_ENERGY = 1e-12
 """A direction with less of the inputs' energy than this is one that they do not have."""
 
 
-class GPM:
+def protected_part(name: str, given: Any) -> float | tuple[float, ...]:
+    """The rule of `threshold`: one part of the energy for all layers, or one for each."""
+    parts = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not all(isinstance(part, int | float) and not isinstance(part, bool) and 0 <= part <= 1 for part in parts):
+        raise InputError(
+            f"{name} is the part of a layer's inputs that is protected, in [0, 1], or one for each layer; got "
+            f"{given!r}. For 97% pass 0.97."
+        )
+    return tuple(map(float, parts)) if isinstance(given, list | tuple) else float(given)
+
+
+@learner
+class GPM(TaskLearner):
     """One network, one head per task; gradients are projected off the inputs of earlier tasks.
 
     `threshold` is the part of the energy of its inputs that a layer's bases hold after the first task, in [0, 1]: one
@@ -39,78 +53,43 @@ class GPM:
     are those of `samples` training samples, or in every layer of the first so many of them (`samples_per_layer`).
     """
 
-    scenario: Literal["til"] = "til"
-    forget_free = False
+    threshold: Annotated[float | tuple[float, ...], protected_part] = 0.97
+    threshold_step: Annotated[float, Fraction("what is added to the threshold after every task", zero=True)] = 0.003
+    samples: Annotated[int, Whole("how many samples bases are made from", 1)] = 125
+    samples_per_layer: tuple[int, ...] | None = None
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        threshold: float | tuple[float, ...] = 0.97,
-        threshold_step: float = 0.003,
-        samples: int = 125,
-        samples_per_layer: tuple[int, ...] | None = None,
-        recipe: Recipe | None = None,
-        heads: HeadFactory | None = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        refuse(backbone)
-        self.backbone = clone(backbone).to(device)
-        layers = list(_layers(self.backbone))
-        self.threshold, self.threshold_step = _check_thresholds(threshold, threshold_step, layers)
-        self.samples, self.samples_per_layer = _check_samples(samples, samples_per_layer, layers)
+    network_kind = MovingNetwork
+    default_recipe = Recipe(optimizer="sgd", lr=0.01)
+    state = ("bases",)
+
+    def start(self) -> None:
         self.bases: Mapping[str, Tensor] | None = None
         """M of every weight that may still move, [inputs of the layer, directions]; None before the first task."""
-        self.lessons = Lessons(
-            self._answer, self._place, recipe=_check_recipe(recipe), heads=heads, seed=seed, cache_bytes=cache_bytes
-        )
 
-    learn, predict, guess = learners.learn, learners.predict, learners.guess
-    verify, parts, tasks = learners.verify, learners.parts, learners.tasks
-    remove, _answer, _place = learners.remove_head, learners.moving_answer, learners.moving_place
+    def check(self) -> None:
+        refuse_unprojected(self.recipe or self.default_recipe)
+        layers = _layers(self.network.module)
+        check_per_layer("threshold", self.threshold, list(layers))
+        check_samples(self.samples, self.samples_per_layer, list(layers))
+        widths = {name: _width(sharing[0]) for name, sharing in layers.items()}
+        for name, basis in (self.bases or {}).items():
+            if basis.dim() != 2 or widths.get(name) != len(basis) or basis.shape[1] > len(basis):
+                raise InputError(f"the stored bases of {name!r} are not of a layer of this backbone.")
 
-    @contextmanager
-    def learning(self, task: Task) -> Iterator[Session]:
-        """Learn a task in your own loop, with SGD: gradients come projected. At the end `session.keep()`."""
-        with self.lessons.turn(task):
-            trained = clone(self.backbone)
-            norms = []
-            if self.bases is not None:
-                _protect(trained, self.bases)
-                norms = [part for part in trained.modules() if getattr(part, "running_mean", None) is not None]
+    def view(self, task: Task, context: Context) -> TaskModel:
+        return Projected(self.network, self.bases)
 
-            def features(inputs: Inputs) -> Any:
-                for norm in norms:  # session.train() puts them in training mode, and they would take statistics
-                    norm.eval()
-                args, kwargs = as_call(inputs)
-                return trained(*args, **kwargs)
+    def keep(self, session: Session, context: Context) -> None:
+        self.network.keep(session.task.name, session.model.network)
+        self.bases = self._bases_after(session.task, context)
 
-            def keep() -> None:
-                learned = with_tensors(self.backbone, dict(named_tensors(trained)))  # nothing in it is frozen or hooked
-                self.bases = self._bases_after(task, learned)
-                self.backbone = learned
-                self.lessons.forget_answers()
-
-            with self.lessons.session(
-                task,
-                {"network": trained},
-                features,
-                keep,
-                holders=(self,),
-                lasting=[f"network.{name}" for name, _ in trained.named_parameters()],
-                settings=self._arguments(),
-            ) as session:
-                yield session
-
-    def _bases_after(self, task: Task, learned: nn.Module) -> dict[str, Tensor]:
+    def _bases_after(self, task: Task, context: Context) -> dict[str, Tensor]:
         """The bases with the directions of this task's inputs added, as many as the threshold asks for."""
-        layers = list(_layers(learned))
+        layers = list(_layers(self.network.module))
         thresholds = self.threshold if isinstance(self.threshold, tuple) else [self.threshold] * len(layers)
-        later = self.threshold_step * self.lessons.position
+        later = self.threshold_step * context.position
         enough = {name: threshold + later for name, threshold in zip(layers, thresholds, strict=True)}
-        seen = self._representation(task, learned)
+        seen = self._representation(task, context)
         if self.bases is None:
             return {name: _first(inputs, enough[name]) for name, inputs in seen.items()}
         return {
@@ -118,12 +97,11 @@ class GPM:
             for name, basis in self.bases.items()
         }
 
-    def _representation(self, task: Task, learned: nn.Module) -> dict[str, Tensor]:
+    def _representation(self, task: Task, context: Context) -> dict[str, Tensor]:
         """What every layer takes in, [rows, inputs of the layer], for some training samples drawn at random."""
-        lessons = self.lessons
-        order = generator(lessons.seed, lessons.position, "representation")
-        batch = next(batches(task, task.train, self.samples, order=order, loader=lessons.recipe.loader))
-        looked_at = clone(learned).eval()
+        order = generator(context.seed, context.position, "representation")
+        batch = next(batches(task, task.train, self.samples, order=order, loader=context.recipe.loader))
+        looked_at = clone(self.network.module).eval()
         layers = _layers(looked_at)
         counts = dict(zip(layers, self.samples_per_layer or [self.samples] * len(layers), strict=True))
         seen: dict[str, list[Tensor]] = {}
@@ -139,48 +117,31 @@ class GPM:
         for name, sharing in layers.items():
             for layer in sharing:
                 watch(name, layer)
-        args, kwargs = as_call(self._place().admit(batch.inputs))
+        args, kwargs = as_call(context.placement.cast(batch.inputs))
         with torch.no_grad():
             looked_at(*args, **kwargs)
         return {name: torch.cat(seen[name]) for name in layers if name in seen}
 
-    def memory(self) -> Memory:
-        bases = {f"bases.{name}": value for name, value in (self.bases or {}).items()}
-        return learners.moving_memory(self, bases)
 
-    def stored(self, *, resumable: bool = False) -> LearnerState:
-        with self.lessons.still():
-            training = {"bases": self.bases and dict(self.bases)}
-            return self.lessons.stored(
-                self.backbone, self.memory(), resumable=resumable, arguments=self._arguments(), training=training
-            )
+class Projected(Plain):
+    """The network with gradients projected off the bases; what has none, or full ones, stands still."""
 
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "GPM":
-        """A learner made again from what was stored."""
-        learner = cls(backbone, **{**stored.arguments, **others})
-        learner.backbone = with_tensors(learner.backbone, stored.memory.shared)
-        learner.bases = stored.training["bases"]
-        widths = {name: _width(sharing[0]) for name, sharing in _layers(learner.backbone).items()}
-        for name, basis in (learner.bases or {}).items():
-            if basis.dim() != 2 or widths.get(name) != len(basis) or basis.shape[1] > len(basis):
-                raise InputError(f"the stored bases of {name!r} are not of a layer of this backbone.")
-        learner.lessons.restore(stored)
-        return learner
+    def __init__(self, network: MovingNetwork, bases: Mapping[str, Tensor] | None):
+        names = [name for name, _ in network.module.named_parameters()]
+        roomy = {name for name, basis in (bases or {}).items() if basis.shape[1] < len(basis)}
+        super().__init__(network.trainable_view(frozenset() if bases is None else frozenset(set(names) - roomy)))
+        # session.train() puts norms in training mode, and they would take statistics
+        parts = self.network.modules() if bases is not None else ()
+        self._norms = [part for part in parts if getattr(part, "running_mean", None) is not None]
+        for name, parameter in self.network.named_parameters() if bases is not None else ():
+            basis = (bases or {})[name]
+            if basis.shape[1]:
+                parameter.register_hook(_Projection(basis))
 
-    def to(self, device: torch.device | str) -> "GPM":
-        with self.lessons.moved(device):
-            self.backbone = clone(self.backbone).to(device)
-            self.bases = self.bases and {name: value.to(device) for name, value in self.bases.items()}
-        return self
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "threshold": self.threshold,
-            "threshold_step": self.threshold_step,
-            "samples": self.samples,
-            "samples_per_layer": self.samples_per_layer,
-        }
+    def forward(self, inputs: Inputs) -> Any:
+        for norm in self._norms:
+            norm.eval()
+        return super().forward(inputs)
 
 
 def _layers(module: nn.Module) -> dict[str, list[nn.Module]]:
@@ -197,16 +158,6 @@ def _layers(module: nn.Module) -> dict[str, list[nn.Module]]:
         if plain and weight.requires_grad and not any(id(owner) in hidden for owner in owners):
             layers[name] = owners
     return layers
-
-
-def _protect(module: nn.Module, bases: Mapping[str, Tensor]) -> None:
-    """Project the gradients of weights that have bases with room beside them; freeze all others."""
-    for name, parameter in module.named_parameters():
-        basis = bases.get(name)
-        if basis is None or basis.shape[1] == len(basis):
-            parameter.requires_grad_(False)
-        elif parameter.requires_grad and basis.shape[1]:
-            parameter.register_hook(_Projection(basis))  # type: ignore[no-untyped-call]
 
 
 class _Projection:
@@ -290,45 +241,24 @@ def _width(layer: nn.Module) -> int:
     return cast(Tensor, layer.weight)[0].numel()
 
 
-def _check_thresholds(
-    threshold: float | tuple[float, ...], step: float, layers: list[str]
-) -> tuple[float | tuple[float, ...], float]:
-    several = isinstance(threshold, list | tuple)
-    given: tuple[float, ...] = tuple(threshold) if isinstance(threshold, list | tuple) else (threshold,)
-    if not all(_is_number(value) and 0 <= value <= 1 for value in given):
-        raise InputError(
-            f"threshold is the part of a layer's inputs that is protected, in [0, 1], or one for each layer; got "
-            f"{threshold!r}. For 97% pass 0.97."
-        )
-    if several and len(given) != len(layers):
-        raise InputError(f"threshold has {len(given)} values for the {len(layers)} layers {layers}; pass one for each.")
-    if not _is_number(step) or not 0 <= step <= 1:
-        raise InputError(f"threshold_step is added to the threshold after every task, in [0, 1]; got {step!r}.")
-    return (tuple(map(float, given)) if several else float(given[0])), float(step)
+def check_per_layer(name: str, given: Any, layers: list[str]) -> None:
+    if isinstance(given, tuple) and len(given) != len(layers):
+        raise InputError(f"{name} has {len(given)} values for the {len(layers)} layers {layers}; pass one for each.")
 
 
-def _check_samples(
-    samples: int, per_layer: tuple[int, ...] | None, layers: list[str]
-) -> tuple[int, tuple[int, ...] | None]:
-    if not _is_count(samples):
-        raise InputError(
-            f"samples is how many samples bases are made from, a whole number of at least 1; got {samples!r}."
-        )
+def check_samples(samples: int, per_layer: Any, layers: list[str]) -> None:
     if per_layer is None:
-        return samples, None
-    if not isinstance(per_layer, list | tuple) or not all(_is_count(count) and count <= samples for count in per_layer):
+        return
+    whole = isinstance(per_layer, list | tuple) and all(
+        isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= samples for count in per_layer
+    )
+    if not whole:
         raise InputError(f"samples_per_layer are whole numbers from 1 to samples={samples}; got {per_layer!r}.")
-    if len(per_layer) != len(layers):
-        raise InputError(
-            f"samples_per_layer has {len(per_layer)} values for the {len(layers)} layers {layers}; pass one for each."
-        )
-    return samples, tuple(per_layer)
+    check_per_layer("samples_per_layer", tuple(per_layer), layers)
 
 
-def _check_recipe(recipe: Recipe | None) -> Recipe:
-    """A recipe that leaves a projected step projected; an optimizer of the caller's own is the caller's to judge."""
-    if recipe is None:
-        return Recipe(optimizer="sgd", lr=0.01)
+def refuse_unprojected(recipe: Recipe) -> None:
+    """Refuse a recipe that leaves a projected step unprojected; an optimizer of the caller's own is theirs to judge."""
     if not callable(recipe.optimizer) and recipe.optimizer != "sgd":
         raise InputError(
             f"GPM needs Recipe(optimizer='sgd'); got {recipe.optimizer!r}, which rescales every entry of a gradient, "
@@ -342,12 +272,3 @@ def _check_recipe(recipe: Recipe | None) -> Recipe:
         raise InputError(
             "GPM needs Recipe(carry_optimizer=False): momentum of the task before is not projected off its own bases."
         )
-    return recipe
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -10,127 +10,83 @@ With heads="cosine" features are brought to length one before they are averaged,
 "euclidean" they are taken as they are, as in its few-shot variant.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_whole
-from forgetfree.contracts import LearnerState, Memory, Task
-from forgetfree.heads import HeadFactory, nearest_mean
-from forgetfree.incremental import Exemplars
+from forgetfree.classifiers import grown
+from forgetfree.contracts import Task
+from forgetfree.engine import Context
+from forgetfree.few_shot.exemplars import herding, with_chosen
+from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.few_shot.prototypes import features_of, means_by_class, metric_of, prototype_head, without_gradient
+from forgetfree.masks import Masks
 from forgetfree.modules import named_tensors
-from forgetfree.network import Masked, SharedNetwork
-from forgetfree.training import Recipe, Session
-
-SESSION = Recipe(
-    epochs=90, batch_size=120, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(50, 70), factor=0.1
-)
-"""How a session is trained in few-shot comparisons."""
+from forgetfree.network import TrainableView
+from forgetfree.settings import FIXED, LATER, Whole, learner
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Session, TaskModel
+from forgetfree.views import SeenThrough
 
 
-class ICaRL:
+@learner
+class ICaRL(FewShotLearner):
     """One network that all sessions move, `exemplars` images of every class met, and the nearest class mean."""
 
-    scenario: Literal["fscil"] = "fscil"
-    forget_free = False
-    base = "dense"
+    exemplars: Annotated[int, Whole("how many images of a class are kept", 1), LATER, FIXED] = 2
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        exemplars: int = 2,
-        recipe: Recipe | None = None,
-        session: Recipe | None = None,
-        heads: HeadFactory = nearest_mean,
-        masked: Masked = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        # a class without any would have no mean
-        self.exemplars = Exemplars(check_whole("exemplars, how many images of a class are kept,", exemplars, 1))
+    default_session = Recipe(
+        epochs=90, batch_size=120, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(50, 70),
+        factor=0.1,
+    )  # fmt: skip
+    state = ("classifier",)
+
+    def start(self) -> None:
         self.classifier: Mapping[str, Tensor] = {}
         """Weight and bias of the linear classifier that sessions grow; answers do not use it."""
-        self.session = session or SESSION
-        self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
 
-    learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
-    verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    learning, _place, _answer = incremental.learning, learners.place, incremental.answer
+    def later(self, task: Task, context: Context) -> TaskModel:
+        view = self.network.view_of(context.first)
+        return Distilled(view, self.network.everything, self.network.answer(context.first), self.classifier)
 
-    @contextmanager
-    def _base(self, task: Task) -> Iterator[Session]:
-        with incremental.dense_base(self, task, lambda session: self._answering(session, task)) as session:
-            yield session
-
-    @contextmanager
-    def _session(self, task: Task) -> Iterator[Session]:
-        task = incremental.rehearsing(task, self.exemplars)
-        network, classifier = self._answer(), self.classifier
-        lent = self.network.lend_again(incremental.ticket_of(self))
-
-        def loss(batch: Batch) -> Tensor:
-            before = incremental.seen_by(self, network, batch.inputs)
-            with torch.no_grad():
-                said = F.linear(before, classifier["weight"], classifier["bias"])
-            return distilled_loss(session(batch.inputs), said, batch.labels.to(said.device))
-
-        def head(width: int, wide: Task) -> nn.Module:
-            return grown(classifier, nn.Linear(width, wide.width))
-
-        settings = {"exemplars": self.exemplars.count}
-        with incremental.later_session(
-            self, task, lent, lambda session: self._answering(session, task), loss=loss, head=head, settings=settings
-        ) as session:
-            yield session
-
-    def _answering(self, session: Session, task: Task) -> nn.Module:
+    def answers(self, session: Session, context: Context) -> nn.Module:
         """Keep the classifier and images of the new classes; the head that answers has the means of all classes."""
-        features, labels = incremental.features_of(self, self._answer(), task, task.train)
-        if incremental.metric_of(self, task) == "cosine":
+        task = session.task
+        features, labels = features_of(self.network.answer(context.first), task, task.train, context)
+        if metric_of(self.heads, task) == "cosine":
             features = F.normalize(features, dim=1)
-        means = incremental.means_by_class(features, labels, range(len(task.classes)))
-        exemplars = self.exemplars
-        for label in range(len(self.lessons.met), len(task.classes)):
-            at = (labels == label).nonzero().flatten()
-            best = at[incremental.herd(features[at], exemplars.count)]
-            exemplars = exemplars.with_class(label, incremental.samples_at(task.train, best.tolist()))
-        head = session.parts["head"]
-        assert isinstance(head, nn.Linear)
-        self.exemplars = exemplars
-        self.classifier = {name: value.detach().clone() for name, value in named_tensors(head)}
-        return incremental.nearest(self, task, means)
-
-    def memory(self) -> Memory:
-        classifier = {f"classifier.{name}": value for name, value in self.classifier.items()}
-        return incremental.memory(self, training=classifier)
-
-    def stored(self, *, resumable: bool = False) -> LearnerState:
-        training = {"classifier": dict(self.classifier)}
-        return incremental.stored(
-            self, resumable=resumable, arguments={"exemplars": self.exemplars.count}, training=training
+        means = means_by_class(features, labels, range(len(task.classes)))
+        self.replay = with_chosen(
+            self.replay, task, context.known, labels, lambda _, at: herding(features[at], self.exemplars)
         )
+        self.classifier = {name: value.detach().clone() for name, value in named_tensors(session.head)}
+        return prototype_head(self.heads, task, means)
 
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "ICaRL":
-        """A learner made again from what was stored."""
-        learner: ICaRL = incremental.revived(cls, backbone, stored, **others)
-        learner.classifier = dict(stored.training["classifier"])
-        return learner
 
-    def to(self, device: torch.device | str) -> "ICaRL":
-        with self.lessons.moved(device):
-            self.network.to(device)
-            self.classifier = {name: value.to(device) for name, value in self.classifier.items()}
-        return self
+class Distilled(SeenThrough):
+    """A session that learns new columns by the labels, and old ones by what the network before said."""
+
+    def __init__(self, network: TrainableView, masks: Masks, before: nn.Module, classifier: Mapping[str, Tensor]):
+        super().__init__(network, masks)
+        self._before = (before,)  # no child: it does not learn
+        self._classifier = classifier
+
+    def head(self, width: int, task: Task) -> nn.Module:
+        """The classifier before, with drawn rows for the new classes."""
+        known = len(self._classifier["weight"])
+        old: nn.Linear = nn.utils.skip_init(nn.Linear, width, known)  # type: ignore[no-untyped-call]
+        old.weight, old.bias = (nn.Parameter(self._classifier[name]) for name in ("weight", "bias"))
+        return grown(old, task.width - known)
+
+    def loss(self, batch: Batch, head: nn.Module) -> Tensor:
+        before = without_gradient(self._before[0], batch.inputs)
+        with torch.no_grad():
+            said = F.linear(before, self._classifier["weight"], self._classifier["bias"])
+        return distilled_loss(head(self(batch.inputs)), said, batch.labels)
 
 
 def distilled_loss(outputs: Tensor, said: Tensor, labels: Tensor) -> Tensor:
@@ -138,12 +94,3 @@ def distilled_loss(outputs: Tensor, said: Tensor, labels: Tensor) -> Tensor:
     targets = F.one_hot(labels, outputs.shape[1]).to(outputs)
     targets[:, : said.shape[1]] = said.sigmoid()
     return F.binary_cross_entropy_with_logits(outputs, targets)
-
-
-def grown(classifier: Mapping[str, Tensor], wider: nn.Linear) -> nn.Linear:
-    """`wider` with the old rows put in first; the others are as it was drawn."""
-    wider = wider.to(classifier["weight"])
-    with torch.no_grad():
-        for name, row in classifier.items():
-            getattr(wider, name)[: len(row)] = row
-    return wider

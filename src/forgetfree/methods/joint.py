@@ -6,40 +6,37 @@
 Sessions are collected and `finish()` trains once on all of them, or, with `every`, each is trained as it comes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated
 
 import torch
-from torch import Generator, Tensor, nn
-from torch.utils.data import Dataset, IterableDataset
+from torch import Tensor, nn
 
-from forgetfree import incremental, learners
 from forgetfree.batches import first_batch, shifted, signature
-from forgetfree.checks import check_switch, check_whole
-from forgetfree.contracts import Data, LearnerState, Memory, Task
+from forgetfree.contracts import Data, Task
+from forgetfree.engine import Context, ProgressCallback
 from forgetfree.errors import InputError, TaskError
-from forgetfree.heads import HeadFactory, check_heads, linear_head
-from forgetfree.network import Masked, SharedNetwork
-from forgetfree.rng import derive, generator
-from forgetfree.training import Fitted, Progress, Recipe, Session
+from forgetfree.few_shot.collected import Collected
+from forgetfree.few_shot.episodes import Balanced
+from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.heads import HeadFactory, linear_head
+from forgetfree.network import TrainableView
+from forgetfree.rng import generator
+from forgetfree.samples import Samples, joined_data
+from forgetfree.settings import LATER, Whole, learner
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Phase, Session, TaskModel
+from forgetfree.views import SeenThrough
 
-CLASSIFIER = Recipe(
-    epochs=16, batch_size=256, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(8, 12, 14),
-    factor=0.5,
-)  # fmt: skip
-"""How the released code trains cRT's classifier for CIFAR-100."""
 DEVIATION = 0.001
 """Of the normal distribution that cRT's classifier is drawn from; its bias is zero."""
 
-Checkpoint = Path | str | None
-Callback = Callable[[Progress], None] | None
 
-
-class Joint:
+@learner
+class Joint(FewShotLearner):
     """One network for all classes, trained on everything together when `finish()` is called.
 
     learner = Joint(backbone)
@@ -53,195 +50,114 @@ class Joint:
     are kept as they are given, not copied.
     """
 
-    scenario: Literal["fscil"] = "fscil"
-    forget_free = False
+    every: Annotated[bool, LATER] = False
+    """Whether each session is trained as it comes."""
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        every: bool = False,
-        recipe: Recipe | None = None,
-        session: Recipe | None = None,
-        heads: HeadFactory = linear_head,
-        masked: Masked = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        self.every = check_switch("every, whether each session is trained as it comes,", every)
-        self.network = SharedNetwork(backbone, masked=masked, device=device)
+    default_heads = staticmethod(linear_head)
+    head_kind = nn.Module
+    resumable_state = ("wrapped", "collected")
+
+    def start(self) -> None:
         self.wrapped: Mapping[str, Tensor] = dict(self.network.weights)
         """The first weights, where all training starts."""
-        self.sessions: Mapping[str, Task] = {}
+        self.collected = Collected()
         """All data met, trained or only collected."""
-        self.session = session or Recipe()  # no session is trained by itself
-        self.lessons = incremental.lessons(self, recipe, heads, seed, cache_bytes)
-
-    predict, remove, classes = incremental.predict, incremental.remove, incremental.classes
-    verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    _place, _answer = learners.place, incremental.answer
 
     @property
-    def base(self) -> str:
-        """What the network of the first session depends on: that of all dense methods has a linear classifier."""
-        kind = self.lessons.kind_of_heads
-        return "dense" if kind == "linear" else f"dense-{kind}"
+    def waiting(self) -> Mapping[str, Task]:
+        """The sessions that were collected and are not trained yet."""
+        return {name: task for name, task in self.collected.tasks.items() if name not in self.tasks}
 
-    def learn(self, task: Task, checkpoint: Checkpoint = None, progress: Callback = None) -> None:
+    def learn(
+        self,
+        task: Task,
+        checkpoint: Path | str | None = None,
+        progress: ProgressCallback | None = None,
+        *,
+        recipe: Recipe | None = None,
+        capacity: float | None = None,
+    ) -> None:
         """Train the first session, and with `every` each one; otherwise collect it for `finish()`.
 
         `checkpoint` is a file that lets a killed `learn` go on, to the same bits; joint training has its own beside it.
         """
         if self.every or not self.tasks:
-            with self.learning(task) as session:
-                self._train(session, checkpoint, progress)
+            super().learn(task, checkpoint, progress, recipe=recipe, capacity=capacity)
         else:
-            with self.lessons.turn(task):
-                self.sessions = self._with(task)
+            with self.engine.exclusive(task):
+                self.accept(task)
+                self.collected = self.collected.with_task(task)
 
-    @property
-    def waiting(self) -> Mapping[str, Task]:
-        """The sessions that were collected and are not trained yet."""
-        return {name: task for name, task in self.sessions.items() if name not in self.lessons.learned}
-
-    def finish(self, checkpoint: Checkpoint = None, progress: Callback = None) -> None:
+    def finish(self, checkpoint: Path | str | None = None, progress: ProgressCallback | None = None) -> None:
         """Train on all sessions met, if some are waiting for it."""
         if not self.tasks:
             raise TaskError("there is nothing to finish: no session was met. Call learn(task) first.")
-        if not self.waiting:
+        if self.waiting:
+            super().learn(list(self.waiting.values())[-1], checkpoint, progress)
+
+    def accept(self, task: Task) -> None:
+        if self.waiting.get(task.name) is task:
             return
-        with self.lessons.turn(list(self.waiting.values())[-1]), self._joint(self.sessions) as session:
-            self._train(session, checkpoint, progress)
-
-    @contextmanager
-    def learning(self, task: Task) -> Iterator[Session]:
-        """Train a session at once in your own loop, with all that were met before it; then `session.keep()`.
-
-        cRT's classifier is then as your loop has trained it.
-        """
-        with self.lessons.turn(task):
-            sessions = self._with(task)
-            with self._joint(sessions) if self.tasks else self._base(task) as session:
-                yield session
-
-    @contextmanager
-    def _base(self, task: Task) -> Iterator[Session]:
-        def answering(session: Session) -> nn.Module:
-            self.sessions = {task.name: task}
-            return classifier_of(session)
-
-        head = self.lessons.heads.factory or linear_head
-        with incremental.dense_base(self, self.lessons.joined(task), answering, head=head) as session:
-            yield session
-
-    @contextmanager
-    def _joint(self, sessions: Mapping[str, Task]) -> Iterator[Session]:
-        def answering(session: Session) -> nn.Module:
-            self.sessions = sessions
-            for task in list(self.waiting.values())[:-1]:  # the last is written down by the lessons
-                seen, _ = incremental.first_inputs(self)
-                met = replace(task, classes=self.lessons.met + task.classes)
-                self.lessons.note(met, seen, f"trained together with {session.task.name!r}", None)
-            return classifier_of(session)
-
-        with incremental.later_session(
-            self,
-            together(sessions),
-            self.network.lend_from(self.wrapped),
-            answering,
-            settings={"joint": list(sessions)},
-        ) as session:
-            yield session
-
-    def _train(self, session: Session, checkpoint: Checkpoint, progress: Callback) -> None:
-        """Train the session and keep it."""
-        fitted = self._fit(session, checkpoint, progress)
-        session.keep(fitted.selection, fitted)
-
-    def _fit(self, session: Session, checkpoint: Checkpoint, progress: Callback) -> Fitted:
-        """Train network and classifier; in the first session as all methods that start from a dense network do."""
-        head = session.parts["head"]
-        if not [*head.named_parameters()]:
-            raise InputError(
-                f"joint training learns its classifier, and a {type(head).__name__} learns nothing: "
-                "heads are 'linear', 'linear_without_bias' or 'cosine_classifier'."
-            )
-        recipe, phase = self.lessons.recipe, "joint" if self.tasks else ""
-        return self.lessons.train(session, recipe, checkpoint=checkpoint, progress=progress, phase=phase)
-
-    def _with(self, task: Task) -> Mapping[str, Task]:
-        """All sessions met, and this one after them; refuse one that could not be trained with the others."""
-        self.lessons.joined(task)
-        if self.tasks and not self.sessions:
+        if self.tasks and not self.collected.tasks:
             raise TaskError(
                 f"this learner came from an archive, without the data of {', '.join(self.tasks)}, and trains on all "
                 "data at once: it can answer, not learn."
             )
-        if task.name in self.sessions:
-            raise TaskError(f"task {task.name!r} is collected already; sessions met are {list(self.sessions)}.")
-        for known in self.sessions.values():
-            again = [name for name in task.classes if name in known.classes]
-            if again:
-                raise TaskError(f"task {task.name!r} brings {again[0]!r}, which {known.name!r} has already.")
-        for data in (task.train, task.valid):
-            if data is not None:
-                incremental.Samples(data)  # refuses what cannot be mixed
-            if isinstance(data, tuple | list) and not bool(torch.as_tensor(data[0]).isfinite().all()):
-                raise InputError(f"task {task.name!r}: some inputs are not finite numbers.")
+        self.engine.with_global_labels(task)
+        check_mixable(task, self.collected.tasks)
         if self.tasks:
-            sample = first_batch(task, 2, self.lessons.recipe.loader).inputs
-            given, (expected, first) = signature(self._place().admit(sample)), incremental.first_inputs(self)
-            if given != expected:
+            sample = first_batch(task, 2, (self.recipe or Recipe()).loader).inputs
+            first = next(iter(self.tasks.values()))
+            given = signature(self.network.placement.cast(sample))
+            if given != first.inputs:
                 raise InputError(
-                    f"sessions are mixed where their inputs are alike: {task.name!r} has {given}, {first!r} {expected}."
+                    f"sessions are mixed where their inputs are alike: {task.name!r} has {given}, {first.name!r} "
+                    f"{first.inputs}."
                 )
-        return {**self.sessions, task.name: task}
 
-    def memory(self) -> Memory:
-        """The network and its classifier; for training all data met, and the first weights."""
-        data = {
-            f"sessions.{name}.{part}.{kind}": value
-            for name, task in self.sessions.items()
-            for part, given in (("train", task.train), ("valid", task.valid))
-            if given is not None
-            for kind, value in zip(("inputs", "labels"), sized(given), strict=True)
-        }
-        wrapped = {f"wrapped.{name}": value for name, value in self.wrapped.items()} if self.sessions else {}
-        return incremental.memory(self, training={**data, **wrapped})
+    def session_task(self, joined: Task, task: Task) -> Task:
+        return together(self.collected.with_task(task).tasks) if self.tasks else joined
 
-    def stored(self, *, resumable: bool = False) -> LearnerState:
-        with self.lessons.still():
-            if self.waiting and not resumable:
-                raise TaskError(
-                    f"{', '.join(self.waiting)}: collected but not trained, and an archive without resumable=True has "
-                    "no data in it. Call finish() first."
-                )
-            known: dict[str, Any] = {}
-            if resumable:
-                sessions = [plain(task) for task in self.sessions.values()]
-                known = {"wrapped": dict(self.wrapped), "sessions": sessions}
-            return incremental.stored(self, resumable=resumable, arguments=self._arguments(), training=known)
+    def first_head(self) -> HeadFactory:
+        return self.heads or linear_head
 
-    def _arguments(self) -> dict[str, Any]:
-        return {"every": self.every}
+    def first(self, task: Task, context: Context) -> TaskModel:
+        return Mixed(self, self.network.trainable_view(), context)
 
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "Joint":
-        """A learner made again from what was stored; without the data it answers, and learns no more."""
-        learner: Joint = incremental.revived(cls, backbone, stored, **others)
-        if stored.resumable:
-            learner.wrapped = stored.training["wrapped"]
-            learner.sessions = {known["name"]: Task(**known) for known in stored.training["sessions"]}
-        return learner
+    def later(self, task: Task, context: Context) -> TaskModel:
+        return Mixed(self, self.network.view_from(self.wrapped), context)
 
-    def to(self, device: torch.device | str) -> "Joint":
-        with self.lessons.moved(device):
-            self.network.to(device)
-            self.wrapped = {name: value.to(device) for name, value in self.wrapped.items()}
-        return self
+    def answers(self, session: Session, context: Context) -> nn.Module:
+        self.collected = self.collected.with_task(self.coming)
+        for task in list(self.waiting.values())[:-1]:  # the last is written down by the engine
+            seen = replace(task, classes=self.classes + task.classes)
+            self.engine.note(seen, context.first_inputs, f"trained together with {session.task.name!r}", None)
+        return session.head
+
+    def check_storable(self, *, resumable: bool) -> None:
+        if self.waiting and not resumable:
+            raise TaskError(
+                f"{', '.join(self.waiting)}: collected but not trained, and an archive without resumable=True has no "
+                "data in it. Call finish() first."
+            )
+
+    def trained(self, recipe: Recipe, context: Context) -> tuple[Phase, ...]:
+        """How a session is trained: network and classifier together."""
+        return (Phase(self.recipe or recipe, "joint" if context.known else ""),)
 
 
+class Mixed(SeenThrough):
+    """A dense network and its classifier, learned together from the images of all sessions."""
+
+    def __init__(self, method: Joint, network: TrainableView, context: Context):
+        super().__init__(network, method.network.everything)
+        self._method, self._context = method, context
+
+    def phases(self, recipe: Recipe) -> tuple[Phase, ...]:
+        return self._method.trained(recipe, self._context)
+
+
+@learner
 class CRT(Joint):
     """Classifier re-training: the network of joint training, and a classifier that sees all classes equally often.
 
@@ -253,92 +169,37 @@ class CRT(Joint):
     its own settings.
     """
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        every: bool = False,
-        draws: int = 4,
-        recipe: Recipe | None = None,
-        session: Recipe | None = None,
-        heads: HeadFactory = linear_head,
-        masked: Masked = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        check_heads(heads, nn.Linear, "cRT draws a linear classifier anew: heads are 'linear' or 'linear_without_bias'")
-        super().__init__(
-            backbone, every=every, recipe=recipe, session=session or CLASSIFIER, heads=heads, masked=masked, seed=seed,
-            device=device, cache_bytes=cache_bytes,
-        )  # fmt: skip
-        self.draws = check_whole("draws, how many images a class gives in its turn,", draws, 1)
+    draws: Annotated[int, Whole("how many images a class gives in its turn", 1), LATER] = 4
 
-    def _train(self, session: Session, checkpoint: Checkpoint, progress: Callback) -> None:
-        trained = self._fit(session, checkpoint, progress)
-        classifier = self._again(session, {"joint": trained.curves[-1]["loss"]})
+    # how the released code trains cRT's classifier for CIFAR-100
+    default_session = Recipe(
+        epochs=16, batch_size=256, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(8, 12, 14),
+        factor=0.5,
+    )  # fmt: skip
+    head_kind = nn.Linear
+    head_words = "cRT draws a linear classifier anew: heads are 'linear' or 'linear_without_bias'"
+
+    def trained(self, recipe: Recipe, context: Context) -> tuple[Phase, ...]:
+        """Network and classifier together, then the classifier alone."""
+        again = self.session or recipe
         # without workers: in several processes a stream would come several times
-        loader = {key: value for key, value in (self.session.loader or {}).items() if key == "collate_fn"}
-        recipe = replace(self.session, loader=loader or None)
-        own = checkpoint if self.tasks or checkpoint is None else self._named(Path(checkpoint))
-        again = self.lessons.train(classifier, recipe, checkpoint=own, progress=progress, phase="classifier")
-        classifier.keep(again.selection, again.after(trained))
+        loader = {key: value for key, value in (again.loader or {}).items() if key == "collate_fn"}
+        first = Phase(self.recipe or recipe, "joint" if context.known else "")
+        return first, Phase(replace(again, loader=loader or None), "classifier", lambda s: self._begin(s, context))
 
-    def _named(self, checkpoint: Path) -> Path:
-        """Where the classifier of the first session is, beside its network: one file for equal settings."""
-        settings = repr((self.draws, sorted(self.session.described().items())))
-        return checkpoint.with_name(f"{checkpoint.stem}-{derive(0, settings) >> 31:08x}{checkpoint.suffix}")
-
-    def _again(self, session: Session, settings: Mapping[str, Any]) -> Session:
-        """The session with its network standing still and its classifier drawn anew: only the latter is trained."""
-        network, head = session.parts["network"], session.parts["head"]
-        network.train(False)
-        for _, parameter in network.named_parameters():
-            parameter.requires_grad_(False)
-        seed, position = self.lessons.seed, self.lessons.position
-        drawn = generator(seed, position, "classifier")
+    def _begin(self, session: Session, context: Context) -> None:
+        """The network stands still from now on, and the classifier is drawn anew."""
+        session.model.network.stand_still()
+        drawn = generator(context.seed, context.position, "classifier")
         with torch.no_grad():
-            for _, parameter in head.named_parameters():
+            for parameter in session.head.parameters():
                 fresh = torch.zeros(parameter.shape)
                 parameter.copy_(fresh.normal_(0, DEVIATION, generator=drawn) if parameter.dim() > 1 else fresh)
 
-        def chance() -> Generator:
-            return generator(seed, position, "balanced", classifier.epoch)
+        def chance() -> torch.Generator:
+            return generator(context.seed, context.position, "balanced", session.epoch)
 
-        task = replace(session.task, train=Balanced(session.task.train, self.draws, chance))
-        classifier = Session(
-            task, {"head": head}, session, session.keep, settings={**session.settings, **settings, "draws": self.draws}
-        )
-        return classifier
-
-    def _arguments(self) -> dict[str, Any]:
-        return {**super()._arguments(), "draws": self.draws}
-
-
-class Balanced(IterableDataset[tuple[Any, int]]):
-    """As many images of every class, in an order drawn by a new `chance()` for every pass."""
-
-    def __init__(self, data: Data, draws: int, chance: Callable[[], Generator]):
-        self._data = incremental.Samples(data)
-        self._draws, self._chance = draws, chance
-        labels = labels_of(data)
-        self._classes = [(labels == label).nonzero().squeeze(1) for label in sorted(set(labels.tolist()))]
-
-    def __iter__(self) -> Iterator[tuple[Any, int]]:
-        length = len(self._classes) * max(map(len, self._classes))
-        return (self._data[at] for at in islice(self._drawn(self._chance()), length))
-
-    def _drawn(self, chance: Generator) -> Iterator[int]:
-        """Positions without end: in a round every class has one turn."""
-        images = [_over_and_over(positions, chance) for positions in self._classes]
-        for number in _over_and_over(torch.arange(len(images)), chance):
-            yield from islice(images[number], self._draws)
-
-
-def _over_and_over(values: Tensor, chance: Generator) -> Iterator[int]:
-    """All values in a random order, then all in another one, without end."""
-    while True:
-        yield from values[torch.randperm(len(values), generator=chance)].tolist()
+        session.task = replace(session.task, train=Balanced(session.task.train, self.draws, chance))
 
 
 def together(sessions: Mapping[str, Task]) -> Task:
@@ -347,7 +208,7 @@ def together(sessions: Mapping[str, Task]) -> Task:
     starts = [0, *accumulate(len(task.classes) for task in tasks[:-1])]
 
     def joined(parts: list[Data]) -> Data:
-        return incremental.joined_data([shifted(part, start) for part, start in zip(parts, starts, strict=True)])
+        return joined_data([shifted(part, start) for part, start in zip(parts, starts, strict=True)])
 
     valid = [task.valid for task in tasks if task.valid is not None]
     return replace(
@@ -359,37 +220,16 @@ def together(sessions: Mapping[str, Task]) -> Task:
     )
 
 
-def classifier_of(session: Session) -> nn.Module:
-    """The head that the session was trained with, which is also the one that answers."""
-    head = session.parts["head"]
-    assert isinstance(head, nn.Module)
-    return head
-
-
-def labels_of(data: Data) -> Tensor:
-    """The labels of all samples, in their order; of a Dataset every sample is read."""
-    if isinstance(data, tuple | list):
-        return data[1].long().cpu()
-    return torch.tensor([int(data[at][1]) for at in range(len(data))])  # type: ignore[arg-type]
-
-
-def sized(data: Data) -> tuple[Tensor, Tensor]:
-    """Inputs and labels, to be counted; of a Dataset, which is not read for this, its first sample in place of all."""
-    if isinstance(data, tuple | list):
-        return data[0], data[1]  # type: ignore[return-value]
-    inputs, label = data[0]
-    count = len(data)  # type: ignore[arg-type]
-    parts = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple | list) else [inputs]
-    sample = torch.cat([torch.as_tensor(part).flatten() for part in parts])
-    return sample.expand(count, len(sample)), torch.as_tensor(label).expand(count)
-
-
-def plain(task: Task) -> dict[str, Any]:
-    """A session as an archive can hold it."""
-    if task.augment is not None or any(isinstance(data, Dataset) for data in (task.train, task.valid)):
-        raise InputError(
-            f"the data of {task.name!r} is a Dataset, or augmented by a function, which an archive cannot hold. Save "
-            "without resumable: what is read from it can answer, not learn."
-        )
-    valid = None if task.valid is None else tuple(task.valid)  # type: ignore[arg-type]
-    return {"name": task.name, "classes": task.classes, "train": tuple(task.train), "valid": valid}  # type: ignore[arg-type]
+def check_mixable(task: Task, collected: Mapping[str, Task]) -> None:
+    """Refuse a session that could not be trained with the others."""
+    if task.name in collected:
+        raise TaskError(f"task {task.name!r} is collected already; sessions met are {list(collected)}.")
+    for known in collected.values():
+        again = [name for name in task.classes if name in known.classes]
+        if again:
+            raise TaskError(f"task {task.name!r} brings {again[0]!r}, which {known.name!r} has already.")
+    for data in (task.train, task.valid):
+        if data is not None:
+            Samples(data)  # refuses what cannot be mixed
+        if isinstance(data, tuple | list) and not bool(torch.as_tensor(data[0]).isfinite().all()):
+            raise InputError(f"task {task.name!r}: some inputs are not finite numbers.")

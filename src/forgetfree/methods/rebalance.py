@@ -12,31 +12,30 @@ mean directions of its classes in place of the linear classifier.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number, check_one_of, check_whole
-from forgetfree.contracts import LearnerState, Task
-from forgetfree.heads import CosineClassifier, HeadFactory, check_heads, cosine_classifier, linear_head, similarity
-from forgetfree.incremental import Exemplars
-from forgetfree.network import Masked, SharedNetwork
+from forgetfree.contracts import Task
+from forgetfree.engine import Context
+from forgetfree.few_shot.exemplars import herding, with_chosen
+from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.few_shot.prototypes import features_of, means_by_class, without_gradient
+from forgetfree.heads import CosineClassifier, HeadFactory, cosine_classifier, linear_head, similarity
+from forgetfree.replay import ReplayStore
 from forgetfree.rng import generator
-from forgetfree.training import Recipe, Session
-
-SESSION = Recipe(
-    epochs=90, batch_size=120, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(50, 70), factor=0.1
-)
-"""How a session is trained in few-shot comparisons."""
+from forgetfree.settings import FIRST, LATER, NAMES_BASE, Exemplars, Number, Was, Whole, learner
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Session, TaskModel
+from forgetfree.views import SeenThrough
 
 
-class Rebalance:
+@learner
+class Rebalance(FewShotLearner):
     """One network that all sessions move, a cosine classifier that grows, and `exemplars` images of every class met.
 
     `less_forget` is λ, the weight of what holds features where they were. An image of an old class is to be closer to
@@ -44,131 +43,77 @@ class Rebalance:
     herding: those whose mean direction stays closest to that of their class.
     """
 
-    scenario: Literal["fscil"] = "fscil"
-    forget_free = False
+    first_classifier: Annotated[Literal["cosine", "dense"], FIRST, NAMES_BASE, Was("first")] = "cosine"
+    exemplars: Exemplars = 2
+    choose: Annotated[Literal["random", "herding"], LATER] = "random"
+    less_forget: Annotated[float, Number("the weight of what holds features", 0), LATER] = 4.0
+    ranking: Annotated[float, Number("the weight of the margin ranking", 0), LATER] = 1.0
+    margin: Annotated[float, Number("by which the own class is to be closer", 0), LATER] = 0.5
+    closest: Annotated[int, Whole("how many new classes are ranked", 1), LATER] = 2
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        first: Literal["cosine", "dense"] = "cosine",
-        exemplars: int = 2,
-        choose: Literal["random", "herding"] = "random",
-        less_forget: float = 4.0,
-        ranking: float = 1.0,
-        margin: float = 0.5,
-        closest: int = 2,
-        recipe: Recipe | None = None,
-        session: Recipe | None = None,
-        heads: HeadFactory = cosine_classifier,
-        masked: Masked = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        self.base = self.first = check_one_of("first, how the first session learns,", first, "cosine", "dense")
-        self.choose = check_one_of("choose, how images are kept,", choose, "random", "herding")
-        self.closest = check_whole("closest, how many new classes are ranked,", closest, 1)
-        self.less_forget = check_number("less_forget, the weight of what holds features,", less_forget, 0)
-        self.ranking = check_number("ranking, the weight of the margin ranking,", ranking, 0)
-        self.margin = check_number("margin, by which the own class is to be closer,", margin, 0)
-        self.exemplars = Exemplars(exemplars)
-        self.session = session or SESSION
-        self.network = SharedNetwork(backbone, masked=masked, device=device)
-        check_heads(
-            heads, CosineClassifier, "this method answers by the angles to class weights: heads are 'cosine_classifier'"
-        )
-        self.lessons = incremental.lessons(self, recipe, heads, seed, cache_bytes)
+    default_session = Recipe(
+        epochs=90, batch_size=120, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(50, 70),
+        factor=0.1,
+    )  # fmt: skip
+    default_heads = staticmethod(cosine_classifier)
+    head_kind = CosineClassifier
+    head_words = "this method answers by the angles to class weights: heads are 'cosine_classifier'"
 
-    learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
-    verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    to, memory, _place, _answer = learners.to, incremental.memory, learners.place, incremental.answer
-    learning = incremental.learning
+    def base_kind(self) -> str:
+        return self.first_classifier
 
-    @contextmanager
-    def _base(self, task: Task) -> Iterator[Session]:
-        def answering(session: Session) -> nn.Module:
-            features, labels = self._look(task)
-            self.exemplars = self._kept(task, features, labels)
-            head = session.parts["head"]
-            if isinstance(head, CosineClassifier):
+    def first_head(self) -> HeadFactory:
+        return self.heads or cosine_classifier if self.first_classifier == "cosine" else linear_head
+
+    def later(self, task: Task, context: Context) -> TaskModel:
+        before, new = self.network.answer(context.first), range(context.known, len(task.classes))
+        directions = imprinted(*features_of(before, task, task.train, context), new)
+        assert isinstance(context.head, CosineClassifier)
+        start = Grown(context.head, directions)
+        model = Rebalanced(self, before, len(new), context)
+        model.head = lambda *_: start
+        return model
+
+    def answers(self, session: Session, context: Context) -> nn.Module:
+        features, labels = features_of(self.network.answer(context.first), session.task, session.task.train, context)
+        self.replay = self._kept(session.task, features, labels, context)
+        match session.head:
+            case Grown() as head:
+                return head.whole()
+            case nn.Linear() as head:
+                return in_place_of(head, features, labels)
+            case head:
                 return head
-            assert isinstance(head, nn.Linear)
-            return in_place_of(head, features, labels)
 
-        head = self._classifier if self.first == "cosine" else linear_head
-        with incremental.dense_base(self, task, answering, head=head) as session:
-            yield session
-
-    @contextmanager
-    def _session(self, task: Task) -> Iterator[Session]:
-        known = len(self.lessons.met)
-        network, masks = self._answer(), incremental.everything(self.network)
-        start = Grown(self._head(), imprinted(*self._look(task), range(known, len(task.classes))))
-        pull = self.less_forget * math.sqrt(known / (len(task.classes) - known))
-        lent = self.network.lend_again(incremental.ticket_of(self))
-        task = incremental.rehearsing(task, self.exemplars)
-
-        def loss(batch: Batch) -> Tensor:
-            before = incremental.seen_by(self, network, batch.inputs)
-            features = lent(self._place().admit(batch.inputs), masks)
-            head, labels = session.parts["head"], batch.labels.to(features.device)
-            assert isinstance(head, Grown)
-            cosines = head.cosines(features)
-            value = F.cross_entropy(head.scale * cosines, labels)
-            value = value + pull * less_forget(features, before)
-            return value + self.ranking * margin_ranking(cosines, labels, known, self.margin, self.closest)
-
-        def answering(session: Session) -> nn.Module:
-            self.exemplars = self._kept(task, *self._look(task))
-            head = session.parts["head"]
-            assert isinstance(head, Grown)
-            return head.whole()
-
-        settings = {name: value for name, value in self._arguments().items() if name != "first"}
-        with incremental.later_session(
-            self, task, lent, answering, loss=loss, head=lambda *_: start, settings=settings
-        ) as session:
-            yield session
-
-    def _look(self, task: Task) -> tuple[Tensor, Tensor]:
-        """What the network as it is kept makes of a session's images; and their labels."""
-        return incremental.features_of(self, self._answer(), task, task.train)
-
-    def _kept(self, task: Task, features: Tensor, labels: Tensor) -> Exemplars:
+    def _kept(self, task: Task, features: Tensor, labels: Tensor, context: Context) -> ReplayStore:
         """The exemplars, and some of the new classes."""
-        exemplars = self.exemplars
-        for label in range(len(self.lessons.met), len(task.classes)) if exemplars.count else ():
-            at = (labels == label).nonzero().flatten().cpu()
+
+        def chosen(label: int, at: Tensor) -> list[int]:
             if self.choose == "herding":
-                order = incremental.herd(F.normalize(features[at], dim=1), exemplars.count)
-            else:
-                chance = generator(self.lessons.seed, self.lessons.position, "exemplars", label)
-                order = torch.randperm(len(at), generator=chance)[: exemplars.count].tolist()
-            exemplars = exemplars.with_class(label, incremental.samples_at(task.train, at[order].tolist()))
-        return exemplars
+                return herding(F.normalize(features[at], dim=1), self.exemplars)
+            chance = generator(context.seed, context.position, "exemplars", label)
+            return torch.randperm(len(at), generator=chance)[: self.exemplars].tolist()
 
-    def _classifier(self, width: int, task: Task) -> CosineClassifier:
-        head = (self.lessons.heads.factory or cosine_classifier)(width, task)
-        assert isinstance(head, CosineClassifier)
-        return head
+        return with_chosen(self.replay, task, context.known, labels.cpu(), chosen)
 
-    def _head(self) -> CosineClassifier:
-        """The classifier that answers now."""
-        head = incremental.head_of(self)
-        assert isinstance(head, CosineClassifier)
-        return head
 
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "first": self.first, "exemplars": self.exemplars.count, "choose": self.choose, "margin": self.margin,
-            "less_forget": self.less_forget, "ranking": self.ranking, "closest": self.closest,
-        }  # fmt: skip
+class Rebalanced(SeenThrough):
+    """A session by cross-entropy of cosines, less-forget and margin ranking."""
 
-    def stored(self, *, resumable: bool = False) -> LearnerState:
-        return incremental.stored(self, resumable=resumable, arguments=self._arguments())
+    def __init__(self, method: Rebalance, before: nn.Module, new: int, context: Context):
+        super().__init__(method.network.view_of(context.first), method.network.everything)
+        self._before, self.known = (before,), context.known  # no child: it does not learn
+        self.pull = method.less_forget * math.sqrt(context.known / new)
+        self.ranking, self.margin, self.closest = method.ranking, method.margin, method.closest
 
-    revived = classmethod(incremental.revived)
+    def loss(self, batch: Batch, head: nn.Module) -> Tensor:
+        assert isinstance(head, Grown)
+        before = without_gradient(self._before[0], batch.inputs)
+        features, labels = self(batch.inputs), batch.labels
+        cosines = head.cosines(features)
+        value = F.cross_entropy(head.scale * cosines, labels)
+        value = value + self.pull * less_forget(features, before)
+        return value + self.ranking * margin_ranking(cosines, labels, self.known, self.margin, self.closest)
 
 
 class Grown(nn.Module):
@@ -208,7 +153,7 @@ def in_place_of(linear: nn.Linear, features: Tensor, labels: Tensor) -> CosineCl
 
 def imprinted(features: Tensor, labels: Tensor, classes: Sequence[int]) -> Tensor:
     """The mean direction of the features of each class, of length one."""
-    return F.normalize(incremental.means_by_class(F.normalize(features, dim=1), labels, classes), dim=1)
+    return F.normalize(means_by_class(F.normalize(features, dim=1), labels, classes), dim=1)
 
 
 def less_forget(features: Tensor, before: Tensor) -> Tensor:

@@ -7,33 +7,42 @@
 HardNet has no minor weights: its mask is zero there, and its sessions only add class means.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree import incremental, learners
 from forgetfree.batches import Batch
-from forgetfree.checks import check_number, check_one_of, check_switch, check_whole
-from forgetfree.contracts import Inputs, LearnerState, Memory, Task
+from forgetfree.contracts import Inputs, Task
+from forgetfree.engine import Context
 from forgetfree.errors import InputError
-from forgetfree.heads import HeadFactory, linear_head, nearest_mean
-from forgetfree.incremental import Exemplars
-from forgetfree.masks import Masks, Minor, Rank, Scores, check_capacity, soften
-from forgetfree.network import Masked, SharedNetwork
-from forgetfree.tickets import PackedMask
-from forgetfree.training import Recipe, Session, Trainable
+from forgetfree.few_shot.exemplars import with_shots
+from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.few_shot.prototypes import (
+    all_means,
+    extend_prototypes,
+    features_of,
+    learning_head,
+    metric_loss,
+    prototype_head,
+    update_prototypes,
+    wide,
+    without_gradient,
+)
+from forgetfree.masks import Masks, Rank, soft_mask
+from forgetfree.scores import Minor, Scores
+from forgetfree.settings import FIRST, FIXED, LATER, Capacity, Exemplars, Number, Was, Whole, learner
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Session, TaskModel
+from forgetfree.views import SeenThrough
 
-SESSION = Recipe(epochs=6, batch_size=512, optimizer="sgd", lr=0.02)
-"""How the paper trains a session: six steps over all its images."""
 SMALLEST = 1e-12
 
 
-class SoftNet:
+@learner
+class SoftNet(FewShotLearner):
     """Learn a large first session, then classes from a few images each; one answer for all classes met.
 
     learner = SoftNet(backbone, capacity=0.8)
@@ -42,184 +51,130 @@ class SoftNet:
     learner.classes[learner.predict(images).argmax(1)[0]]
     """
 
-    scenario: Literal["fscil"] = "fscil"
-    forget_free = False
-    soft = True
+    capacity: Annotated[Capacity, FIRST]
+    by: Annotated[Rank, FIRST, FIXED] = "magnitude"
+    resample: Annotated[Literal["epoch", "forward"], FIRST, Was("draw")] = "epoch"
+    """For how long minor weights stay as they are."""
+    soft_from_epoch: Annotated[int, Whole("the first soft epoch"), FIRST] = 0
+    trainable_block: Annotated[str | None, LATER, Was("block")] = None
+    """The tensors that sessions move in, as a name pattern; the last block if not said."""
+    temperature: Annotated[float, Number("by which distances are divided", SMALLEST), LATER] = 1.0
+    feature_distillation: Annotated[float, Number("the weight of what holds features", 0), LATER, Was("pull")] = 0.0
+    drift_compensation: Annotated[bool, LATER, Was("follow")] = False
+    """Whether class means that are not seen again follow the features near them."""
+    exemplars: Exemplars = 0
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        *,
-        capacity: float,
-        recipe: Recipe | None = None,
-        session: Recipe | None = None,
-        heads: HeadFactory = nearest_mean,
-        masked: Masked = None,
-        by: Rank = "magnitude",
-        draw: Literal["epoch", "forward"] = "epoch",
-        soft_from_epoch: int = 0,
-        block: str | None = None,
-        temperature: float = 1.0,
-        pull: float = 0.0,
-        follow: bool = False,
-        exemplars: int = 0,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        cache_bytes: int = 1 << 30,
-    ):
-        self.capacity = check_capacity(capacity)
-        self.draw = check_one_of("draw, for how long minor weights stay as they are,", draw, "epoch", "forward")
-        self.soft_from_epoch = check_whole("soft_from_epoch, the first soft epoch,", soft_from_epoch)
-        self.temperature = check_number("temperature, by which distances are divided,", temperature, SMALLEST)
-        self.pull = check_number("pull, the weight of what holds features where they were,", pull, 0)
-        self.follow = check_switch("follow", follow)
-        self.exemplars = Exemplars(exemplars)
-        self.session = session or SESSION
-        self.network = SharedNetwork(backbone, masked=masked, device=device)
-        self.block = block
-        moving_in(block, self.network.weights)  # a block that is not there is refused now
-        self.scores = Scores.random(self.network.weights, seed, by=by)  # Algorithm 2, line 2
+    soft: ClassVar[bool] = True
+    base = "soft"
+    default_session = Recipe(epochs=6, batch_size=512, optimizer="sgd", lr=0.02)  # as the paper: six steps
+    state = ("drawn",)
+
+    def start(self) -> None:
+        self.scores = Scores.random(self.network.weights, self.seed, by=self.by)  # Algorithm 2, line 2
         self.drawn = Minor.NONE
         """The number of the draw of minor weights that was kept."""
-        self.lessons = incremental.lessons(self, recipe, incremental.by_means(heads), seed, cache_bytes)
 
-    learn, predict, remove, classes = incremental.learn, incremental.predict, incremental.remove, incremental.classes
-    verify, parts, tasks, layout = learners.verify, learners.parts, learners.tasks, learners.layout
-    learning, _place = incremental.learning, learners.place
+    def check(self) -> None:
+        moving_in(self.trainable_block, self.network.weights)  # a block that is not there is refused now
 
-    @property
-    def base(self) -> str:
-        """What its first session depends on, beside data, network and recipe: runs with the same share it."""
-        words = ["soft" if self.soft else "hard", incremental.written(self.capacity)]
-        words += [self.scores.by] if self.scores.by != "magnitude" else []
-        words += [self.draw] if self.soft and self.draw != "epoch" else []
-        words += [f"from{self.soft_from_epoch}"] if self.soft and self.soft_from_epoch else []
-        return "-".join(words)
+    def first(self, task: Task, context: Context) -> TaskModel:
+        return Soft(self)
 
-    @contextmanager
-    def _base(self, task: Task) -> Iterator[Session]:
-        lent, scores, minor = self.network.lend(), self.scores.fork(), self._minor(Minor.NONE)
-
-        def features(inputs: Inputs) -> Any:
-            if minor.training and self.soft and session.epoch >= self.soft_from_epoch:
-                minor.draw(session.epoch if self.draw == "epoch" else minor.number + 1)
-            return lent(inputs, scores.soft(self.capacity, minor))  # lines 4 and 6; 7 and 8 are the optimizer's
-
-        def keep() -> nn.Module:
-            self.network.keep(task.name, lent, scores.top(self.capacity))
-            self.drawn = minor.number
-            return incremental.nearest(
-                self, task, incremental.class_means(self, task, task.train, range(len(task.classes)))
-            )
-
-        parts: dict[str, Trainable] = {"network": lent, "scores": scores, "minor": minor}
-        settings = {"capacity": self.capacity, "base": self.base}
-        with self.lessons.session(
-            task, parts, features, keep, holders=(self, self.network), head=linear_head, settings=settings
-        ) as session:
-            yield session
-
-    @contextmanager
-    def _session(self, task: Task) -> Iterator[Session]:
-        start = incremental.grown_means(self, task)
+    def later(self, task: Task, context: Context) -> TaskModel:
+        before = self.answer(context.first)
+        start = extend_prototypes(before, task, context)
+        masks = {name: self.soft_mask(name) for name in self.network.weights}
         # without exemplars no class but the new ones has images here
-        fixed = incremental.base_count(self) if self.exemplars else len(self.lessons.met)
-        task = incremental.rehearsing(task, self.exemplars)  # lines 12 and 13
-        before, masks = self._answer(), self._soft_masks()
-        lent = self.network.lend_again(incremental.ticket_of(self), self.movable())
+        model = MinorMoving(self, before, masks, start, context.base if self.replay else context.known, context)
+        model.head = learning_head(self.heads, start)
+        return model
 
-        def loss(batch: Batch) -> Tensor:
-            seen = lent(self._place().admit(batch.inputs), masks)
-            labels = batch.labels.to(seen.device)
-            value = incremental.metric_loss(seen, labels, start, fixed, temperature=self.temperature)  # line 16
-            if self.pull:
-                was = incremental.seen_by(self, before, batch.inputs)
-                value = value + self.pull * (seen - was).square().sum(1).mean()
-            return value
+    def answers(self, session: Session, context: Context) -> nn.Module:
+        model, task = session.model, session.task
+        if isinstance(model, Soft):
+            self.drawn = model.minor.draw
+            return prototype_head(self.heads, task, all_means(self.answer(task.name), task, context))
+        assert isinstance(model, MinorMoving)
+        network = self.answer(context.first)
+        means = update_prototypes(model.start, network, task, list(self.replay.kept), context)
+        if self.drift_compensation:
+            old, _ = features_of(model.before, task, task.train, context)
+            new, _ = features_of(network, task, task.train, context)
+            means[: model.fixed] = followed(model.start[: model.fixed], old, new - old)
+        self.replay = with_shots(self.replay, task, context.known)
+        return prototype_head(self.heads, task, means)
 
-        def answering(_: Session) -> nn.Module:
-            means = incremental.means_after(self, task, start, self.exemplars)
-            if self.follow:
-                means[:fixed] = followed(start[:fixed], *self._drift(before, task))
-            self.exemplars = incremental.with_shots(self, task, self.exemplars)
-            return incremental.nearest(self, task, means)
+    def answer(self, task: str) -> nn.Module:
+        minor = self.minor(self.drawn).value if self.drawn != Minor.NONE else None
+        return self.network.answer(next(iter(self.network.tickets)), background=minor)
 
-        settings = {
-            "block": self.block, "temperature": self.temperature, "pull": self.pull, "follow": self.follow,
-            "exemplars": self.exemplars.count,
-        }  # fmt: skip
-        with incremental.later_session(
-            self, task, lent, answering, masks=masks, loss=loss, settings=settings,
-            head=lambda _, wide: incremental.nearest(self, wide, start),
-        ) as session:  # fmt: skip
-            yield session
+    def uses_all_weights(self) -> bool:
+        return self.drawn != Minor.NONE
 
     def movable(self) -> dict[str, Tensor]:
         """The weights that sessions may move: minor ones of the chosen block. HardNet has none."""
-        majors = self.network.used
-        names = moving_in(self.block, self.network.weights) if self.soft else []
-        return {name: ~majors[name] for name in names}
+        names = moving_in(self.trainable_block, self.network.weights) if self.soft else []
+        return {name: ~self.network.used[name] for name in names}
+
+    def minor(self, number: int) -> Minor:
+        """Minor weights of the draw with this number."""
+        return Minor({name: value.shape for name, value in self.network.weights.items()}, self.seed, number)
 
     def soft_mask(self, name: str) -> Tensor:
         """m_soft of one tensor: one on major weights, in [0, 1) elsewhere."""
         if name not in self.network.weights:
             raise InputError(f"there is no shared tensor {name!r}; there are {list(self.network.weights)}.")
         major = self.network.used[name].float()
-        return soften(major, self._minor(self.drawn).value(name).to(major.device))
-
-    def memory(self) -> Memory:
-        kept = incremental.memory(self)
-        if self.drawn == Minor.NONE:
-            return kept
-        # answers take minor weights too, so none is free
-        every = {name: PackedMask.pack(torch.ones(mask.shape)) for name, mask in kept.used.items()}
-        return replace(kept, used=every)
-
-    def stored(self, *, resumable: bool = False) -> LearnerState:
-        arguments = {
-            "capacity": self.capacity, "by": self.scores.by, "block": self.block, "draw": self.draw,
-            "soft_from_epoch": self.soft_from_epoch, "temperature": self.temperature, "pull": self.pull,
-            "follow": self.follow, "exemplars": self.exemplars.count,
-        }  # fmt: skip
-        return incremental.stored(
-            self, resumable=resumable, arguments=arguments, training={"drawn": self.drawn}
-        )  # fmt: skip
-
-    @classmethod
-    def revived(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "SoftNet":
-        """A learner made again from what was stored."""
-        learner: SoftNet = incremental.revived(cls, backbone, stored, **others)
-        learner.drawn = stored.training["drawn"]
-        return learner
-
-    def to(self, device: torch.device | str) -> "SoftNet":
-        with self.lessons.moved(device):
-            self.network.to(device)
-            self.scores = self.scores.to(torch.device(device))
-        return self
-
-    def _answer(self, _: str = "") -> nn.Module:
-        minor = self._minor(self.drawn).value if self.drawn != Minor.NONE else None
-        return self.network.answer(incremental.ticket_of(self), background=minor)
-
-    def _minor(self, number: int) -> Minor:
-        return Minor({name: value.shape for name, value in self.network.weights.items()}, self.lessons.seed, number)
-
-    def _soft_masks(self) -> Masks:
-        return {name: self.soft_mask(name) for name in self.network.weights}
-
-    def _drift(self, before: nn.Module, task: Task) -> tuple[Tensor, Tensor]:
-        """Features of the session's images before it, and by how much they moved."""
-        now = self._answer()
-        old, _ = incremental.features_of(self, before, task, task.train)
-        new, _ = incremental.features_of(self, now, task, task.train)
-        return old, new - old
+        return soft_mask(major, self.minor(self.drawn).value(name).to(major.device))
 
 
+@learner
 class HardNet(SoftNet):
     """SoftNet without minor weights: a binary mask; later sessions add class means, and nothing moves."""
 
-    soft = False
+    soft: ClassVar[bool] = False
+    base = "hard"
+
+
+class Soft(TaskModel):
+    """The first session: the network through soft masks, whose minor weights are drawn anew now and then."""
+
+    def __init__(self, method: SoftNet):
+        super().__init__()
+        self.network, self.scores = method.network.trainable_view(), method.scores.fork()
+        self.minor = method.minor(Minor.NONE)
+        self.capacity, self.resample = method.capacity, method.resample
+        self.soft_from_epoch = method.soft_from_epoch if method.soft else None
+
+    def forward(self, inputs: Inputs) -> Any:
+        if self.training and self.soft_from_epoch is not None and self.epoch >= self.soft_from_epoch:
+            self.minor.resample(self.epoch if self.resample == "epoch" else self.minor.draw + 1)
+        return self.network(inputs, self.scores.soft(self.capacity, self.minor))  # lines 4 and 6; 7-8: the optimizer
+
+    def ticket(self) -> Masks:
+        return self.scores.top(self.capacity)
+
+
+class MinorMoving(SeenThrough):
+    """A later session: minor weights of one block move, by a metric loss over all class means."""
+
+    def __init__(self, method: SoftNet, before: nn.Module, masks: Masks, start: Tensor, fixed: int, context: Context):
+        super().__init__(method.network.view_of(context.first, method.movable()), masks)
+        self._before, self.start, self.fixed = (before,), start, fixed
+        self.temperature, self.feature_distillation = method.temperature, method.feature_distillation
+
+    @property
+    def before(self) -> nn.Module:
+        """The network before the session; no child of the model: it does not learn."""
+        return self._before[0]
+
+    def loss(self, batch: Batch, head: nn.Module) -> Tensor:
+        seen = self(batch.inputs)
+        value = metric_loss(seen, batch.labels, self.start, self.fixed, temperature=self.temperature)  # line 16
+        if self.feature_distillation:
+            was = without_gradient(self.before, batch.inputs)
+            value = value + self.feature_distillation * (seen - was).square().sum(1).mean()
+        return value
 
 
 def moving_in(block: str | None, weights: Mapping[str, Any]) -> list[str]:
@@ -227,7 +182,7 @@ def moving_in(block: str | None, weights: Mapping[str, Any]) -> list[str]:
     if block is not None:
         names = [name for name in weights if fnmatchcase(name, str(block))]
         if not names:
-            raise InputError(f"no shared tensor matches block={block!r}; there are {list(weights)}.")
+            raise InputError(f"no shared tensor matches trainable_block={block!r}; there are {list(weights)}.")
         return names
     last = list(weights)[-1]
     within = ".".join(last.split(".")[:-2])  # the module that holds the last layer
@@ -236,7 +191,7 @@ def moving_in(block: str | None, weights: Mapping[str, Any]) -> list[str]:
 
 def followed(means: Tensor, features: Tensor, drift: Tensor) -> Tensor:
     """Class means moved as features near them moved: a mean of drifts, weighted by similarity to each class mean."""
-    distance = torch.cdist(incremental.wide(means), incremental.wide(features)).square()
+    distance = torch.cdist(wide(means), wide(features)).square()
     width = distance.mean().clamp_min(SMALLEST)
     weights = torch.softmax(-distance / width, dim=1)
     return means + weights.to(drift) @ drift

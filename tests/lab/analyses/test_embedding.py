@@ -42,7 +42,7 @@ def test_the_silhouette_is_that_by_hand_in_the_features_of_the_archive(digits):
     found = analyse(digits, lambda done: None)
     inputs, classes, novel = chosen(digits)
     with torch.no_grad():
-        features = digits.learner.parts("fscil_digits 3")["backbone"](inputs).double()
+        features = digits.learner.task_modules("fscil_digits 3")["backbone"](inputs).double()
     distance = torch.cdist(features, features)
     values = []
     for i, label in enumerate(classes):

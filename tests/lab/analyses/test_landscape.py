@@ -46,7 +46,9 @@ def replayed(flowers):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_epoch_that_the_run_kept_is_among_the_snapshots_to_the_bits(method, flowers, replayed):
     subject = flowers(method)
-    kept = torch.cat([value.flatten() for value in subject.learner.parts("fscil_iris 1")["backbone"].parameters()])
+    kept = torch.cat(
+        [value.flatten() for value in subject.learner.task_modules("fscil_iris 1")["backbone"].parameters()]
+    )
     epoch = int(subject.record.selections["fscil_iris 1"].split()[1])
     (snapshot,) = [one for one in replayed(method).snapshots if one.epoch == epoch]
     assert torch.equal(snapshot.seen[: len(kept)].float(), kept)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from forgetfree.lab.analyses import reuse
-from forgetfree.lab.benchmarks.stream import Exam
+from forgetfree.lab.benchmarks.stream import TestSet
 from forgetfree.lab.experiment import plan
 from forgetfree.tickets import PackedMask, Ticket
 
@@ -51,12 +51,12 @@ def test_variants_are_those_masks(variant, second, third):
 
 
 def test_accuracy_is_that_of_the_masked_weights():
-    parts = {"backbone": nn.Linear(2, 2, bias=False), "head": nn.Identity()}
+    modules = {"backbone": nn.Linear(2, 2, bias=False), "head": nn.Identity()}
     shared = {"weight": torch.tensor([[1.0, 0.0], [0.0, 1.0]])}
-    exam = Exam(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), torch.tensor([0, 1, 1]))
+    test_set = TestSet(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), torch.tensor([0, 1, 1]))
     everything, first = torch.ones(2, 2, dtype=torch.bool), torch.tensor([[True, True], [False, False]])
-    assert reuse.accuracy(parts, shared, {"weight": everything}, exam, 2) == 1.0
-    assert reuse.accuracy(parts, shared, {"weight": first}, exam, 2) == round(1 / 3, 6)
+    assert reuse.accuracy(modules, shared, {"weight": everything}, test_set, 2) == 1.0
+    assert reuse.accuracy(modules, shared, {"weight": first}, test_set, 2) == round(1 / 3, 6)
 
 
 @pytest.mark.parametrize("method", ["wsn", "packnet"])

@@ -4,6 +4,7 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 import forgetfree as ff
 from forgetfree.lab.benchmarks import BENCHMARKS, sources
 from forgetfree.lab.benchmarks.permuted_mnist import mnist_permutations, permuted_mnist
-from forgetfree.lab.benchmarks.stream import Benchmark, Exam, Splits, TasksOnDemand, permuted, split
+from forgetfree.lab.benchmarks.stream import Benchmark, Exam, Splits, TasksOnDemand, TestSet, permuted, split
 from forgetfree.testing import check_benchmark
 
 
@@ -31,7 +32,7 @@ def test_every_benchmark_keeps_the_contract(name: str) -> None:
         "tiny_imagenet": {"tasks": 3},
         "fscil_omniglot": {"base": 10, "ways": 2, "tasks": 4},
     }.get(name, {})
-    check_benchmark(lambda seed: BENCHMARKS[name](seed=seed, **settings))
+    check_benchmark(partial(BENCHMARKS[name], **settings))
 
 
 # The contract notices what is broken
@@ -44,13 +45,34 @@ def honest(seed: int) -> Benchmark:
         return torch.rand(count, 5, generator=draw), torch.arange(count) % 2
 
     tasks = tuple(ff.Task(f"task {t}", ("a", "b"), data(12), data(6)) for t in range(2))
-    return Benchmark("honest", tasks, {task.name: Exam(*data(6)) for task in tasks})
+    return Benchmark("honest", tasks, {task.name: TestSet(*data(6)) for task in tasks})
 
 
-def with_first(benchmark: Benchmark, exam: Exam | None = None, **changes: object) -> Benchmark:
+def test_a_benchmark_is_built_as_the_laboratory_builds_it(tmp_path: Path) -> None:
+    calls: list[object] = []
+
+    def of_a_data_root(*, seed: int, data_root: Path | None = None) -> Benchmark:
+        calls.append(data_root)
+        return honest(seed)
+
+    check_benchmark(of_a_data_root, data_root=tmp_path)
+    assert set(calls) == {tmp_path}
+    calls.clear()
+    check_benchmark(of_a_data_root)
+    assert set(calls) == {None}
+    check_benchmark(lambda number: honest(number))
+    check_benchmark(lambda seed: honest(seed))
+
+
+def test_a_test_set_may_be_called_by_its_earlier_name() -> None:
+    assert Exam is TestSet
+    assert not TestSet.__test__
+
+
+def with_first(benchmark: Benchmark, test_set: TestSet | None = None, **changes: object) -> Benchmark:
     """The same benchmark with something else in its first task or test."""
     first, second = benchmark.tasks
-    tests = benchmark.tests if exam is None else {**benchmark.tests, first.name: exam}
+    tests = benchmark.tests if test_set is None else {**benchmark.tests, first.name: test_set}
     return replace(benchmark, tasks=(replace(first, **changes), second), tests=tests)
 
 
@@ -61,15 +83,15 @@ def train_of(benchmark: Benchmark) -> tuple[Tensor, Tensor]:
 
 def with_test_in_valid(seed: int) -> Benchmark:
     benchmark = honest(seed)
-    exam = benchmark.tests["task 0"]
-    return with_first(benchmark, valid=(exam.inputs, exam.labels))
+    test_set = benchmark.tests["task 0"]
+    return with_first(benchmark, valid=(test_set.inputs, test_set.labels))
 
 
 def with_one_training_sample_in_the_test(seed: int) -> Benchmark:
     benchmark = honest(seed)
-    exam = benchmark.tests["task 0"]
-    inputs = torch.cat([train_of(benchmark)[0][:1], exam.inputs[1:]])
-    return with_first(benchmark, exam=Exam(inputs, exam.labels))
+    test_set = benchmark.tests["task 0"]
+    inputs = torch.cat([train_of(benchmark)[0][:1], test_set.inputs[1:]])
+    return with_first(benchmark, test_set=TestSet(inputs, test_set.labels))
 
 
 def with_a_label_out_of_range(seed: int) -> Benchmark:
@@ -79,8 +101,8 @@ def with_a_label_out_of_range(seed: int) -> Benchmark:
 
 
 def without_a_class_in_the_test(seed: int) -> Benchmark:
-    exam = honest(seed).tests["task 0"]
-    return with_first(honest(seed), exam=Exam(exam.inputs, torch.zeros_like(exam.labels)))
+    test_set = honest(seed).tests["task 0"]
+    return with_first(honest(seed), test_set=TestSet(test_set.inputs, torch.zeros_like(test_set.labels)))
 
 
 def with_a_nan(seed: int) -> Benchmark:
@@ -210,9 +232,9 @@ def test_tasks_are_made_when_asked_for_and_not_held() -> None:
     held = weakref.ref(task.train[0])
     del task
     assert held() is None
-    exam = benchmark.tests["small 2"]
-    held = weakref.ref(exam.inputs)
-    del exam
+    test_set = benchmark.tests["small 2"]
+    held = weakref.ref(test_set.inputs)
+    del test_set
     assert held() is None
 
 
@@ -237,8 +259,8 @@ def test_permuted_inputs_are_the_prepared_images_in_another_order() -> None:
     splits, order = small_splits(), torch.tensor([3, 1, 5, 0, 2, 4])
     benchmark = permuted("small", splits, [order], 4)
     (task,) = benchmark.tasks
-    exam = benchmark.tests[task.name]
-    pairs = [(task.train, splits.train), (task.valid, splits.valid), ((exam.inputs, exam.labels), splits.test)]
+    test_set = benchmark.tests[task.name]
+    pairs = [(task.train, splits.train), (task.valid, splits.valid), ((test_set.inputs, test_set.labels), splits.test)]
     for (inputs, labels), (images, expected) in pairs:
         assert torch.equal(inputs, (images / 255)[:, order])
         assert torch.equal(labels, expected)
@@ -257,7 +279,7 @@ def test_split_labels_are_positions_in_the_group() -> None:
 def test_tests_for_other_tasks_are_refused() -> None:
     benchmark = honest(0)
     with pytest.raises(ff.InputError, match="tests are for"):
-        replace(benchmark, tests={"somebody else's": Exam(torch.zeros(1, 5), torch.zeros(1))})
+        replace(benchmark, tests={"somebody else's": TestSet(torch.zeros(1, 5), torch.zeros(1))})
     with pytest.raises(ff.InputError, match="tests are for"):
         replace(benchmark, tasks=TasksOnDemand(["one", "two"], lambda t: benchmark.tasks[t]))
 
@@ -300,14 +322,14 @@ def test_images_are_normalised_permuted_and_split_as_published(miniature_mnist: 
     assert dict(benchmark.notes) == {}
     for t, task in enumerate(benchmark.tasks):
         order = torch.from_numpy(published_permutation(1, t))
-        exam = benchmark.tests[task.name]
+        test_set = benchmark.tests[task.name]
         assert task.classes == tuple(range(10))
         assert torch.equal(task.train[0], ready[30:][:, order])
         assert torch.equal(task.train[1], labels[30:].long())
         assert torch.equal(task.valid[0], ready[:30][:, order])
         assert torch.equal(task.valid[1], labels[:30].long())
-        assert torch.equal(exam.inputs, ready_test[:, order])
-        assert torch.equal(exam.labels, test_labels.long())
+        assert torch.equal(test_set.inputs, ready_test[:, order])
+        assert torch.equal(test_set.labels, test_labels.long())
 
 
 def test_a_limit_takes_the_first_images_of_each_part_and_says_so(miniature_mnist: Path) -> None:
@@ -349,12 +371,12 @@ def test_real_mnist_is_what_the_benchmark_is_made_of() -> None:
     assert len(benchmark.tasks) == 10
     for t in (0, 9):
         task, order = benchmark.tasks[t], published_permutation(1, t)
-        exam = benchmark.tests[task.name]
-        assert [len(task.train[1]), len(task.valid[1]), len(exam.labels)] == [54_000, 6_000, 10_000]
+        test_set = benchmark.tests[task.name]
+        assert [len(task.train[1]), len(task.valid[1]), len(test_set.labels)] == [54_000, 6_000, 10_000]
         for (inputs, answers), raw, expected in (
             (task.valid, images[0], labels[0]),
             (task.train, images[6_000], labels[6_000]),
-            ((exam.inputs, exam.labels), test[0], test_labels[0]),
+            ((test_set.inputs, test_set.labels), test[0], test_labels[0]),
         ):
             by_hand = (raw.flatten().numpy()[order].astype(np.float32) / np.float32(255) - np.float32(0.1307)) / (
                 np.float32(0.3081)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from forgetfree.lab.records import Record, RunFolder
-from forgetfree.lab.report.columns import Seen
+from forgetfree.lab.report.columns import Run
 
 ACCURACY = [[0.9, None], [0.8, 0.7]]
 """Of two tasks: after the first, after the second."""
@@ -47,6 +47,6 @@ def seen(tmp_path):
             "seconds": {"learning": [1.0] * len(accuracy), "testing": [1.0]},
         }
         folder = RunFolder(tmp_path / f"run-{next(numbers)}")
-        return Seen(as_method or method, folder, plan, Record(**{**found, **record}))
+        return Run(as_method or method, folder, plan, Record(**{**found, **record}))
 
     return make

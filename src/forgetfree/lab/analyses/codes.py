@@ -17,6 +17,7 @@ from forgetfree.codec import PAPER_BITS, Flags, Weights, ans, context, huffman, 
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan
 from forgetfree.lab.metrics import BYTES
+from forgetfree.lab.paper import WSN
 
 HUFFMAN_BITS = (2, 4, 7, 10)
 """How many tasks share a symbol; the paper tries several, and takes 7. A Huffman code of single bits saves nothing."""
@@ -25,7 +26,7 @@ POINTS, FILES = 20, 10
 
 
 def applies(plan: Plan) -> bool:
-    return plan.method == "wsn"  # whose masks the codes are made for; any learner with tickets could be asked
+    return plan.method == WSN  # whose masks the codes are made for; any learner with tickets could be asked
 
 
 def analyse(subject: Subject, advance: Advance) -> Mapping[str, Any]:

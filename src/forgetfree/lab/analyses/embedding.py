@@ -15,9 +15,9 @@ from torch import Tensor
 
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan
+from forgetfree.lab.paper import SUBNETWORKS
 from forgetfree.rng import derive
 
-MASKED = ("hardnet", "softnet")
 MOST_CLASSES = 30
 """Base classes that are shown, the first ones of even number: as many as in the paper, which has 60."""
 MOST_IMAGES = 20
@@ -28,7 +28,7 @@ BATCH = 256
 
 
 def applies(plan: Plan) -> bool:
-    return plan.method in MASKED and plan.settings["benchmark"].get("tasks", 1) > 1
+    return plan.method in SUBNETWORKS and plan.settings["benchmark"].get("tasks", 1) > 1
 
 
 def analyse(subject: Subject, advance: Advance) -> Mapping[str, Any]:
@@ -37,7 +37,7 @@ def analyse(subject: Subject, advance: Advance) -> Mapping[str, Any]:
     from sklearn.metrics import silhouette_samples
 
     inputs, classes, novel = chosen(subject)
-    backbone = subject.learner.parts(subject.record.tasks[-1])["backbone"].eval()
+    backbone = subject.learner.task_modules(subject.record.tasks[-1])["backbone"].eval()
     with torch.no_grad():
         features = torch.cat([backbone(part) for part in torch.split(inputs, BATCH)]).double().numpy()
     advance(0.3)
@@ -67,12 +67,12 @@ def chosen(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
     met = subject.record.sessions["classes"][0]
     inputs, labels, novel = [], [], []
     for name, numbers in ((base, range(0, met, 2)[:MOST_CLASSES]), (second, range(met, met + _ways(subject)))):
-        exam, first = subject.benchmark.tests[name], 0 if name == base else met
+        test_set, first = subject.benchmark.tests[name], 0 if name == base else met
         for number in numbers:
-            found = (exam.labels == number - first).nonzero()[:, 0]
+            found = (test_set.labels == number - first).nonzero()[:, 0]
             count = min(len(found), MOST_IMAGES)
             some = found[torch.arange(count) * len(found) // count]
-            inputs.append(exam.inputs[some])
+            inputs.append(test_set.inputs[some])
             labels += [number] * count
             novel += [name == second] * count
     return torch.cat(inputs), torch.tensor(labels), torch.tensor(novel)

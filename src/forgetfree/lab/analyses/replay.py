@@ -17,13 +17,14 @@ from forgetfree.errors import LearningError
 from forgetfree.heads import Whole
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan, build
-from forgetfree.masks import Minor, soften, top_fraction
+from forgetfree.lab.paper import SMALL_NETWORKS
+from forgetfree.masks import soft_mask, top_fraction
 from forgetfree.modules import named_tensors
 from forgetfree.rng import threads
+from forgetfree.scores import Minor
 from forgetfree.training import Progress, task_loss
+from forgetfree.training.phases import train
 
-METHODS = ("ncm", "hardnet", "softnet")
-"""A dense network, one behind a binary mask, one behind a soft mask."""
 MOST_WEIGHTS = 20_000
 
 
@@ -66,7 +67,7 @@ class Replay:
 def small(plan: Plan) -> bool:
     """Whether a run is of a method and a network whose loss can be looked at from all sides."""
     backbone = plan.settings["backbone"]
-    if plan.method not in METHODS or backbone["name"] != "mlp":
+    if plan.method not in SMALL_NETWORKS or backbone["name"] != "mlp":
         return False
     widths = (backbone["inputs"], *backbone["hidden"])
     return bool(sum(width * after for width, after in pairwise(widths)) <= MOST_WEIGHTS)
@@ -93,8 +94,8 @@ def replay(subject: Subject, epochs: Collection[int], advance: Advance) -> Repla
                     snapshots.append(_snapshot(step.epoch, session.state(), learner))
                 advance(step.epoch / step.epochs)
 
-            learner.lessons.fit(session, checkpoint=None, progress=look)
-            whole, task = Whole(learner.network.module, session.parts["head"]).eval(), session.task
+            train(session, learner.recipe, learner.engine, progress=look)
+            whole, task = Whole(learner.network.module, session.head).eval(), session.task
         for later in benchmark.tasks[1:]:
             learner.learn(later)
         _refuse_another(subject, learner)
@@ -104,7 +105,7 @@ def replay(subject: Subject, epochs: Collection[int], advance: Advance) -> Repla
 
 
 def _snapshot(epoch: int, state: Mapping[str, Tensor], learner: Any) -> Snapshot:
-    weights = {name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")}
+    weights = {name: state[f"network.{name}"] for name, _ in named_tensors(learner.network.module)}
     masks = {name: torch.ones_like(value) for name, value in weights.items()} | _masks(state, learner)
     head = [value for name, value in state.items() if name.startswith("head.")]
     ones = [torch.ones_like(value) for value in head]
@@ -117,9 +118,9 @@ def _masks(state: Mapping[str, Tensor], learner: Any) -> dict[str, Tensor]:
     if not scores:
         return {}
     shapes = {name: value.shape for name, value in scores.items()}
-    minor = Minor(shapes, learner.lessons.seed, int(state["minor.number"]))
+    minor = Minor(shapes, learner.seed, int(state["minor.number"]))
     return {
-        name: soften(top_fraction(value, learner.capacity, by=learner.scores.by), minor.value(name))
+        name: soft_mask(top_fraction(value, learner.capacity, by=learner.by), minor.value(name))
         for name, value in scores.items()
     }
 
@@ -143,7 +144,7 @@ def _answering(whole: nn.Module, inputs: Tensor) -> Callable[[Tensor], Tensor]:
 
 def _refuse_another(subject: Subject, learner: Any) -> None:
     last = subject.record.tasks[-1]
-    again, kept = learner.parts(last), subject.learner.parts(last)
+    again, kept = learner.task_modules(last), subject.learner.task_modules(last)
     different = [
         f"{part}.{name}"
         for part in kept

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from forgetfree.lab import legend
 from forgetfree.lab.analyses.subject import Advance, Subject
-from forgetfree.lab.benchmarks.stream import Exam
+from forgetfree.lab.benchmarks.stream import TestSet
 from forgetfree.lab.experiment import Plan
 from forgetfree.modules import copy_module, freeze
 from forgetfree.tickets import Sets, Ticket
 
-METHODS_THAT_REUSE = ("wsn", "packnet")
-"""Methods whose tasks learn some of the weights in their ticket, and find the others learned."""
 IMAGES = 1000
 """At most so many test images of each task, evenly spread over them, measure what a mask is worth."""
 DIGITS = 6
@@ -33,7 +32,7 @@ VARIANTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def applies(plan: Plan) -> bool:
-    return plan.method in METHODS_THAT_REUSE
+    return legend.entry(plan.method).reuses
 
 
 def analyse(subject: Subject, advance: Advance) -> Mapping[str, Any]:
@@ -50,18 +49,18 @@ def analyse(subject: Subject, advance: Advance) -> Mapping[str, Any]:
     by_layer: dict[str, list[float | None]] = {layer: [] for layer in layers}
     images, whole = [], []
     for t, (name, before, by_all) in enumerate(so_far(memory.tickets)):
-        parts, exam = subject.learner.parts(name), subject.benchmark.tests[name]
+        modules, test_set = subject.learner.task_modules(name), subject.benchmark.tests[name]
         mask = {layer: memory.tickets[name].mask(layer) for layer in layers}
-        whole.append(accuracy(parts, memory.shared, mask, exam, batch))
-        some = exam.some(IMAGES)
+        whole.append(accuracy(modules, memory.shared, mask, test_set, batch))
+        some = test_set.some(IMAGES)
         images.append(len(some.labels))
         for variant, choose in VARIANTS.items():
             chosen = {layer: choose(mask[layer], before[layer], by_all[layer]) for layer in layers}
-            measured = accuracy(parts, memory.shared, chosen, some, batch) if t or variant == "ticket" else None
+            measured = accuracy(modules, memory.shared, chosen, some, batch) if t or variant == "ticket" else None
             variants[variant].append(measured)
         for layer in layers:
             chosen = {**mask, layer: mask[layer] & ~before[layer]}
-            by_layer[layer].append(accuracy(parts, memory.shared, chosen, some, batch) if t else None)
+            by_layer[layer].append(accuracy(modules, memory.shared, chosen, some, batch) if t else None)
         advance((t + 1) / len(memory.tickets))
     recorded = [round(value, DIGITS) for value in subject.record.accuracy[-1] if value is not None]
     return {
@@ -86,16 +85,16 @@ def so_far(tickets: Mapping[str, Ticket]) -> Iterator[tuple[str, Sets, Sets]]:
 
 
 def accuracy(
-    parts: Mapping[str, nn.Module], shared: Mapping[str, Tensor], masks: Sets, exam: Exam, batch: int
+    modules: Mapping[str, nn.Module], shared: Mapping[str, Tensor], masks: Sets, test_set: TestSet, batch: int
 ) -> float:
     """Of a task's backbone and head, with these of the shared weights in it."""
 
     def tensor_for(name: str, old: Tensor) -> Tensor:
         return shared[name].where(masks[name], 0) if name in masks else old.detach().clone()
 
-    backbone = freeze(copy_module(parts["backbone"], tensor_for))
+    backbone = freeze(copy_module(modules["backbone"], tensor_for))
     right = 0
     with torch.no_grad():
-        for inputs, labels in exam.batches(batch):
-            right += int((parts["head"](backbone(inputs)).argmax(1) == labels).sum())
-    return round(right / len(exam.labels), DIGITS)
+        for inputs, labels in test_set.batches(batch):
+            right += int((modules["head"](backbone(inputs)).argmax(1) == labels).sum())
+    return round(right / len(test_set.labels), DIGITS)

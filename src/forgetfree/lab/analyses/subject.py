@@ -13,7 +13,7 @@ from forgetfree.lab.experiment import Plan, build
 from forgetfree.lab.records import Record, RunFolder
 
 Advance = Callable[[float], None]
-"""Told how far an analysis has come, from 0 to 1."""
+"""Called with how far an analysis has come, from 0 to 1."""
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forgetfree.lab import legend
 from forgetfree.lab.analyses.subject import Advance, Subject
 from forgetfree.lab.experiment import Plan
-from forgetfree.methods import METHODS
 from forgetfree.tickets import Tickets
 
 SETS = ("all used", "per task", "new per task", "reused per task", "reused for all tasks")
 """The five sets of the paper's layer-wise analysis, once a task is learned: used by it or an earlier one; used by it;
 by it and none before; by it and one before; by it and all before. Nothing is reused at the first task."""
-
-MASKED = ("wsn", "packnet", "supsup", "piggyback")
-"""Methods that have a mask of weights for each task."""
 
 DIGITS = 5
 
@@ -35,7 +32,8 @@ BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1, dty
 
 
 def applies(plan: Plan) -> bool:
-    return plan.method in MASKED and METHODS[plan.method].scenario == "til"
+    method = legend.entry(plan.method)
+    return method.tickets and method.scenario == "til"
 
 
 def analyse(subject: Subject, advance: Advance) -> Mapping[str, Any]:

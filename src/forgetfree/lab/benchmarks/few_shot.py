@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from forgetfree.contracts import Augment, Data, Task
 from forgetfree.errors import DataError, InputError
 from forgetfree.lab.augmentation import AUGMENTATIONS
-from forgetfree.lab.benchmarks.stream import Benchmark, Exam, ExamsOnDemand, Notes, TasksOnDemand, check_count
+from forgetfree.lab.benchmarks.stream import Benchmark, Notes, TasksOnDemand, TestSet, TestSetsOnDemand, check_count
 from forgetfree.rng import generator
 
 HELD_OUT = 0.05
@@ -109,12 +109,14 @@ def sessions(
             )  # fmt: skip
         return Task(titles[t], classes, data(parts[t].train))
 
-    def exam(t: int) -> Exam:
+    def test_set(t: int) -> TestSet:
         chosen, labels = _one_after_another([tested[label][:limit] for label in groups[t]])
-        return Exam(prepare(test.images[chosen]), labels)
+        return TestSet(prepare(test.images[chosen]), labels)
 
     titles = [f"{name} {t + 1}" for t in range(tasks)]
-    return Benchmark(name, TasksOnDemand(titles, task), ExamsOnDemand(titles, exam), _with_limit(notes or {}, limit))
+    return Benchmark(
+        name, TasksOnDemand(titles, task), TestSetsOnDemand(titles, test_set), _with_limit(notes or {}, limit)
+    )
 
 
 class Streamed(Dataset[tuple[Tensor, Tensor]]):

@@ -20,8 +20,10 @@ Part = Literal["train", "valid", "test"]
 
 
 @dataclass(frozen=True)
-class Exam:
+class TestSet:
     """Inputs and labels that only the protocol sees."""
+
+    __test__ = False  # pytest takes classes of this name for tests
 
     inputs: Tensor
     labels: Tensor
@@ -31,12 +33,12 @@ class Exam:
         for start in range(0, len(self.labels), size):
             yield self.inputs[start : start + size], self.labels[start : start + size]
 
-    def some(self, count: int | None) -> "Exam":
+    def some(self, count: int | None) -> "TestSet":
         """At most `count` of the samples, evenly spread over their order; None means all."""
         if count is None or count >= len(self.labels):
             return self
         chosen = torch.arange(count) * len(self.labels) // count
-        return Exam(self.inputs[chosen], self.labels[chosen])
+        return TestSet(self.inputs[chosen], self.labels[chosen])
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Benchmark:
 
     name: str
     tasks: Sequence[Task]
-    tests: Mapping[str, Exam]
+    tests: Mapping[str, TestSet]
     notes: Notes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,10 +82,12 @@ class TasksOnDemand(Sequence[Task]):
         return TasksOnDemand(self.names[at], lambda t: self._make(positions[t]))
 
 
-class ExamsOnDemand(Mapping[str, Exam]):
-    """Tests by the name of their task, each made anew, and the same, whenever it is asked for."""
+class TestSetsOnDemand(Mapping[str, TestSet]):
+    """Test sets by the name of their task, each made anew, and the same, whenever it is asked for."""
 
-    def __init__(self, names: Sequence[str], make: Callable[[int], Exam]) -> None:
+    __test__ = False
+
+    def __init__(self, names: Sequence[str], make: Callable[[int], TestSet]) -> None:
         self._positions, self._make = {name: t for t, name in enumerate(names)}, make
 
     def __len__(self) -> int:
@@ -92,7 +96,7 @@ class ExamsOnDemand(Mapping[str, Exam]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._positions)
 
-    def __getitem__(self, name: str) -> Exam:
+    def __getitem__(self, name: str) -> TestSet:
         return self._make(self._positions[name])
 
 
@@ -165,10 +169,10 @@ def from_parts(
     def task(t: int) -> Task:
         return Task(names[t], classes[t], samples(t, "train"), samples(t, "valid"), outputs=outputs)
 
-    def test(t: int) -> Exam:
-        return Exam(*samples(t, "test"))
+    def test(t: int) -> TestSet:
+        return TestSet(*samples(t, "test"))
 
-    return Benchmark(name, TasksOnDemand(names, task), ExamsOnDemand(names, test), notes or {})
+    return Benchmark(name, TasksOnDemand(names, task), TestSetsOnDemand(names, test), notes or {})
 
 
 def shuffled_parts(count: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -189,3 +193,8 @@ def check_count(what: str, given: int | None, most: int | None = None) -> None:
 def random_permutations(count: int, size: int, seed: int) -> list[Tensor]:
     """`count` orders of `size` values, each from its own stream of the seed."""
     return [torch.randperm(size, generator=generator(seed, "permutation", t)) for t in range(count)]
+
+
+Exam = TestSet
+"""Deprecated: the name it had before."""
+ExamsOnDemand = TestSetsOnDemand

@@ -47,7 +47,7 @@ def run(
     if base is not None:
         record.notes["base"] = base.stem
     last = len(record.tasks) - 1
-    met: list[int | str] = []
+    seen: list[int | str] = []
     answers: dict[str, Tensor] = {}
 
     def ask(asked: Any, name: str) -> Tensor:
@@ -59,7 +59,7 @@ def run(
         checkpoint = shared or checkpoint_of(checkpoints, t)
         with one_at_a_time(shared) if shared else nullcontext():
             learn_next(record, learner, task, last=t == last, checkpoint=checkpoint, progress=progress)
-        met += task.classes
+        seen += task.classes
         record.sessions["classes"].append(len(task.classes))
         record.sessions["tested"].append(len(benchmark.tests[task.name].labels))
         row: list[float | None] = [None] * (last + 1)
@@ -71,10 +71,10 @@ def run(
             record.footprints.append(asdict(footprint(learner.memory(), dense)))
             if t == last and archive is not None:
                 answers = through_archive(record, learner, archive, dense, ask, answers.__getitem__)
-            taken = _Taken(benchmark, record.sessions["classes"], answers)
-            row[: t + 1], confusion = taken.accuracies(), taken.confusion()
+            predictions = _Predictions(benchmark, record.sessions["classes"], answers)
+            row[: t + 1], confusion = predictions.accuracies(), predictions.confusion()
             if t == last:
-                record.sessions["mistakes"] = taken.mistakes(met)
+                record.sessions["mistakes"] = predictions.mistakes(seen)
             record.seconds["testing"].append(time.monotonic() - started)
         record.sessions["confusion"].append(confusion)
         record.accuracy.append(row)
@@ -87,28 +87,31 @@ def run(
     return record
 
 
-class _Taken:
-    """For which class each test image was taken, session by session."""
+class _Predictions:
+    """The class that was predicted for each test image, session by session."""
 
     def __init__(self, benchmark: Benchmark, classes: list[int], answers: dict[str, Tensor]):
         starts = [sum(classes[:t]) for t in range(len(classes))]
         self._session_of = torch.arange(len(classes)).repeat_interleave(torch.tensor(classes))
         self._true = [benchmark.tests[name].labels + start for name, start in zip(answers, starts, strict=True)]
-        self._given = [scores.argmax(1) for scores in answers.values()]
+        self._predicted = [scores.argmax(1) for scores in answers.values()]
 
     def accuracies(self) -> list[float | None]:
-        """Of the classes of each session, among all classes met."""
-        return [int((given == true).sum()) / len(true) for given, true in zip(self._given, self._true, strict=True)]
+        """Of the classes of each session, among all classes seen."""
+        return [
+            int((predicted == true).sum()) / len(true)
+            for predicted, true in zip(self._predicted, self._true, strict=True)
+        ]
 
     def confusion(self) -> list[list[int]]:
-        """Row i, column j: images of session i's classes that were taken for one of session j's."""
-        return [torch.bincount(self._session_of[given], minlength=len(self._true)).tolist() for given in self._given]
+        """Row i, column j: images of session i's classes for which one of session j's was predicted."""
+        return [torch.bincount(self._session_of[each], minlength=len(self._true)).tolist() for each in self._predicted]
 
     def mistakes(self, names: list[int | str]) -> list[list[Any]]:
-        """[class, class it was taken for, images], the most frequent first."""
+        """[class, class that was predicted, images], the most frequent first."""
         wrong: Counter[tuple[int, int]] = Counter()
-        for given, true in zip(self._given, self._true, strict=True):
-            pairs = zip(true[given != true].tolist(), given[given != true].tolist(), strict=True)
+        for predicted, true in zip(self._predicted, self._true, strict=True):
+            pairs = zip(true[predicted != true].tolist(), predicted[predicted != true].tolist(), strict=True)
             wrong.update(pairs)
         ordered = sorted(wrong.items(), key=lambda entry: (-entry[1], entry[0]))
-        return [[names[true], names[given], count] for (true, given), count in ordered]
+        return [[names[true], names[predicted], count] for (true, predicted), count in ordered]

@@ -12,6 +12,7 @@ from forgetfree.answering import where_rows_meet
 from forgetfree.archive import load, save, sizes
 from forgetfree.contracts import Learner, Task
 from forgetfree.lab.metrics import footprint
+from forgetfree.lab.protocols.contracts import Collecting, task_modules_of
 from forgetfree.lab.records import Record
 
 Say = Callable[[dict[str, Any]], None]
@@ -26,9 +27,8 @@ def learn_next(
     """Learn a task and note how long it took; after the `last` one, learners that only collected finish."""
     started = time.monotonic()
     learner.learn(task, checkpoint=checkpoint, progress=progress)
-    finish = getattr(learner, "finish", None)
-    if finish and last:
-        finish(checkpoint=checkpoint, progress=progress)
+    if last and isinstance(learner, Collecting):
+        learner.finish(checkpoint=checkpoint, progress=progress)
     took = time.monotonic() - started
     if task.name in learner.tasks:  # a task that came back from its checkpoint took longer, in an earlier life
         took = max(took, learner.tasks[task.name].seconds)
@@ -42,7 +42,8 @@ def note(record: Record, learner: Learner, task: Task, batch: int) -> None:
         return
     record.curves[task.name] = [dict(epoch) for epoch in learned.curves]
     record.selections[task.name] = learned.selection
-    layer = where_rows_meet(learner.parts(task.name)["backbone"]) if hasattr(learner, "parts") else None
+    modules = task_modules_of(learner)
+    layer = where_rows_meet(modules(task.name)["backbone"]) if modules else None
     if layer:
         record.notes["answers"] = f"depend on their batch ({layer}): {batch} at a time, in the order of the test set"
 

@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from forgetfree.contracts import Learner
-from forgetfree.lab.benchmarks.stream import Benchmark, Exam
+from forgetfree.lab.benchmarks.stream import Benchmark, TestSet
 from forgetfree.lab.metrics import footprint
+from forgetfree.lab.protocols.contracts import Collecting, as_transferable
 from forgetfree.lab.protocols.steps import Say, checkpoint_of, learn_next, note, through_archive
-from forgetfree.lab.protocols.transfer import Guesser, guessed, transfer
+from forgetfree.lab.protocols.transfer import transfer, zero_shot_accuracy
 from forgetfree.lab.records import Record
 
 Evaluate = Literal["all", "first-and-last"]
@@ -43,29 +44,30 @@ def run(
     `evaluate="first-and-last"` tests a task right after it is learned and at the end only, for long streams.
     With `checkpoints`, a killed run replays finished tasks from there and goes on with the next. `archive` is where the
     learner is written at the end. `forward` measures forward transfer too; it needs `backbone`, the network as it was
-    wrapped, and a learner that guesses.
+    wrapped, and a learner that can be asked about a task before it learns it.
     """
     record = Record(tasks=list(benchmark.names), notes=dict(benchmark.notes))
     last = len(record.tasks) - 1
     first_answers: dict[str, Tensor] = {}
     guesses: list[float | None] = []
-    forward = forward and backbone is not None and hasattr(learner, "guess") and not hasattr(learner, "finish")
-    finish = getattr(learner, "finish", None)  # learners that only collect until the end have one
+    transferable = as_transferable(learner) if forward and backbone is not None else None
+    at_the_end = isinstance(learner, Collecting)
     for t, task in enumerate(benchmark.tasks):
         say({"event": "task", "task": task.name, "position": t, "tasks": last + 1, "done": t / (last + 1)})
-        if forward:
-            guesses.append(guessed(cast(Guesser, learner), task, benchmark.tests[task.name], batch) if t else None)
+        if transferable is not None:
+            asked = zero_shot_accuracy(transferable, task, benchmark.tests[task.name], batch) if t else None
+            guesses.append(asked)
         learn_next(
             record, learner, task, last=t == last, checkpoint=checkpoint_of(checkpoints, t), progress=progress
         )  # fmt: skip
         row: list[float | None] = [None] * (last + 1)
-        if not finish or t == last:
+        if not at_the_end or t == last:
             started = time.monotonic()
             for i, name in enumerate(record.tasks[: t + 1]):
                 if evaluate == "all" or t in (i, last):
-                    exam = benchmark.tests[name]
-                    answers = _answers(learner, exam, name, batch)
-                    row[i] = _accuracy(answers, exam.labels)
+                    test_set = benchmark.tests[name]
+                    answers = _answers(learner, test_set, name, batch)
+                    row[i] = _accuracy(answers, test_set.labels)
                     _compare(record, first_answers, name, answers)
             record.seconds["testing"].append(time.monotonic() - started)
             record.footprints.append(asdict(footprint(learner.memory(), dense)))
@@ -75,8 +77,8 @@ def run(
         note(record, learner, task, batch)
         cost = record.footprints[-1] if record.footprints else None
         say({"event": "tested", "task": task.name, "accuracy": row, "footprint": cost, "done": (t + 1) / (last + 1)})
-    if forward and backbone is not None:
-        record.transfer = transfer(cast(Guesser, learner), backbone, benchmark, guesses, batch)
+    if transferable is not None and backbone is not None:
+        record.transfer = transfer(transferable, backbone, benchmark, guesses, batch)
     return record
 
 
@@ -96,8 +98,8 @@ def _through_archive(
     return [_accuracy(given, benchmark.tests[name].labels) for name, given in answers.items()]
 
 
-def _answers(learner: Learner, exam: Exam, name: str, batch: int) -> Tensor:
-    return torch.cat([learner.predict(inputs, task=name).cpu() for inputs, _ in exam.batches(batch)])
+def _answers(learner: Learner, test_set: TestSet, name: str, batch: int) -> Tensor:
+    return torch.cat([learner.predict(inputs, task=name).cpu() for inputs, _ in test_set.batches(batch)])
 
 
 def _accuracy(answers: Tensor, labels: Tensor) -> float:

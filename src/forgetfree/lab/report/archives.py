@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from forgetfree.archive import Inspection, Verification
-from forgetfree.methods import METHODS
+from forgetfree.lab import legend
 
 PARTS = {"free": "weights outside the masks"}
 """Parts of an archive whose names say too little."""
@@ -31,7 +31,7 @@ def as_tables(found: Inspection) -> list[Table | str]:
     if found.rounded:
         largest = max((value or 0.0 for value in found.rounded["difference"].values()), default=0.0)
         lines.append(f"rounded   to {found.rounded['dtype']}: answers differ by at most {largest:.1e} (relative)")
-    few_shot = found.tasks and METHODS[found.method].scenario == "fscil"
+    few_shot = found.tasks and legend.entry(found.method).scenario == "fscil"
     if few_shot:
         lines.append(f"answers   {_answering(found)}")
     return ["\n".join(lines), (_sessions if few_shot else _tasks)(found), _layers(found, used, total), _bytes(found)]

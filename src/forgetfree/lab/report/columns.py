@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from forgetfree.lab.metrics import PAPER_ALPHA, forward_transfer
+from forgetfree.lab.paper import SOFTNET
 from forgetfree.lab.records import Record, RunFolder
 from forgetfree.lab.report.published import methods
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A finished run, seen as one method of the tables."""
+class Run:
+    """A finished run, as one method of the tables."""
 
     method: str
     folder: RunFolder
@@ -26,20 +27,20 @@ class Column:
 
     heading: str
     meaning: str
-    measured: Callable[[Seen], float | None]
+    measured: Callable[[Run], float | None]
     unit: float = 100.0
     digits: int = 2
     sign: Literal["", "+"] = ""
     """Whether a number above zero shows it."""
 
 
-def views(folder: RunFolder) -> list[Seen]:
+def views(folder: RunFolder) -> list[Run]:
     """A run as its method; one of WSN that answered with noise behind its masks as well, also as SoftNet."""
     plan, record = folder.plan(), folder.record()
     names = [plan["run"]["method"]]
     if plan["method"].get("background_noise", 0.0) > 0 and "noisy_accuracy" in record.transfer:
-        names.append("softnet")
-    return [Seen(name, folder, plan, record) for name in names]
+        names.append(SOFTNET)
+    return [Run(name, folder, plan, record) for name in names]
 
 
 def dense_weights(cost: Mapping[str, float]) -> float:
@@ -47,16 +48,16 @@ def dense_weights(cost: Mapping[str, float]) -> float:
     return (cost["weights"] + (1 - PAPER_ALPHA) * cost["mask_bits"] / 32) / cost["formula"]
 
 
-def noisy(run: Seen) -> bool:
-    """Whether a task-incremental run is seen with noise behind its masks; few-shot SoftNet is a method of its own."""
-    return run.method == "softnet" and not run.record.sessions
+def noisy(run: Run) -> bool:
+    """Whether a task-incremental run is read with noise behind its masks; few-shot SoftNet is a method of its own."""
+    return run.method == SOFTNET and not run.record.sessions
 
 
-def accuracy(run: Seen) -> float:
+def accuracy(run: Run) -> float:
     return statistics.mean(run.record.transfer["noisy_accuracy"]) if noisy(run) else run.record.acc
 
 
-def charged(run: Seen) -> float:
+def charged(run: Run) -> float:
     """CAP by the rule that the paper has for this method; masks of methods that are in no table cost their bits."""
     cost = run.record.footprints[-1]
     known = methods().get(run.method)
@@ -69,15 +70,15 @@ def charged(run: Seen) -> float:
     return cost["weights"] / dense + cost["mask_bits"] / (32 * dense)
 
 
-def coded(run: Seen) -> float:
+def coded(run: Run) -> float:
     return run.record.footprints[-1]["formula"]
 
 
-def written(run: Seen) -> float | None:
+def written(run: Run) -> float | None:
     return run.record.footprints[-1].get("written_without_heads")
 
 
-def forward(run: Seen) -> float | None:
+def forward(run: Run) -> float | None:
     """FWT with a head that has not learned anything."""
     if not noisy(run):
         return run.record.fwt
@@ -85,7 +86,7 @@ def forward(run: Seen) -> float | None:
     return forward_transfer(found["noisy_guesses"], found["random"]) if "noisy_guesses" in found else None
 
 
-def forward_with_own_head(run: Seen) -> float | None:
+def forward_with_own_head(run: Run) -> float | None:
     """FWT of the ticket before, with the head that the task itself learned later."""
     found = run.record.transfer
     matrix = found.get("matrix", {}).get("trained, noisy" if noisy(run) else "trained")
@@ -95,18 +96,18 @@ def forward_with_own_head(run: Seen) -> float | None:
     return forward_transfer(before, found["random"])
 
 
-def backward(run: Seen) -> float | None:
+def backward(run: Run) -> float | None:
     return None if noisy(run) else run.record.bwt  # with noise, accuracy is measured at the end only
 
 
-def to_learn(run: Seen) -> float | None:
+def to_learn(run: Run) -> float | None:
     """Values kept only to learn on (Fisher information, bases, scores, exemplars), in units of one dense network."""
     cost = run.record.footprints[-1]
     values = cost.get("training")
     return None if values is None else values / dense_weights(cost)
 
 
-def hours(run: Seen) -> float:
+def hours(run: Run) -> float:
     return sum(run.record.seconds["learning"]) / 3600
 
 

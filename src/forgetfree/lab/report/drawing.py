@@ -8,9 +8,9 @@ from matplotlib import rc_context
 
 from forgetfree.errors import InputError
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import Seen, views
+from forgetfree.lab.report.columns import Run, views
 from forgetfree.lab.report.figures import FIGURES
-from forgetfree.lab.report.figures.figure import TOLD_BY_GROUP, Drawing, Missing
+from forgetfree.lab.report.figures.figure import SHARED_BY_GROUP, Drawing, Missing
 from forgetfree.lab.report.figures.ink import STYLE
 from forgetfree.lab.report.tables import finished
 
@@ -23,7 +23,7 @@ class Group:
     scale: str
     details: str
     """What sets it apart from others of this experiment and scale: the split of few-shot classes, and the like."""
-    runs: Sequence[Seen]
+    runs: Sequence[Run]
 
     @property
     def title(self) -> str:
@@ -55,20 +55,22 @@ class Drawn:
 
 def groups(folders: Sequence[RunFolder]) -> list[Group]:
     """Finished runs by what must be alike for a figure to compare them."""
-    found: dict[tuple[str, str, str, str], list[Seen]] = {}
+    found: dict[tuple[str, str, str, str], list[Run]] = {}
     for folder in finished(folders):
         for run in views(folder):
             plan = run.plan
             benchmark = {key: value for key, value in plan["benchmark"].items() if key != "draw"}
-            details = {key: value for key, value in plan.get("overrides", {}).items() if key.startswith(TOLD_BY_GROUP)}
+            details = {
+                key: value for key, value in plan.get("overrides", {}).items() if key.startswith(SHARED_BY_GROUP)
+            }
             details.pop("benchmark.draw", None)
-            said = " ".join(f"{key.partition('.')[2]}={value}" for key, value in sorted(details.items()))
+            words = " ".join(f"{key.partition('.')[2]}={value}" for key, value in sorted(details.items()))
             alike = repr((sorted(benchmark.items()), sorted(plan["backbone"].items())))
-            found.setdefault((plan["run"]["experiment"], plan["run"]["scale"], said, alike), []).append(run)
+            found.setdefault((plan["run"]["experiment"], plan["run"]["scale"], words, alike), []).append(run)
     made: list[Group] = []
-    for (experiment, scale, said, _), runs in found.items():
+    for (experiment, scale, words, _), runs in found.items():
         known = {group.slug for group in made}
-        group = Group(experiment, scale, said, runs)
+        group = Group(experiment, scale, words, runs)
         while group.slug in known:  # alike in words, such as runs of another version of the catalog
             group = replace(group, details=f"{group.details} again".strip())
         made.append(group)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from forgetfree.lab import legend
 from forgetfree.lab.report.published import Cell, PublishedRow
 
 PUBLISHED = "published"
@@ -21,6 +22,8 @@ class Line:
     mark: str = ""
     slips: tuple[int, ...] = ()
     """Mark and slips of the whole row."""
+    colour: str = ""
+    """Of our methods; none for what is published."""
 
     def cell(self, block: str, column: str) -> Cell | None:
         return self.cells.get(block, {}).get(column)
@@ -64,7 +67,7 @@ class Layout:
 
 def label(method: str, capacity: float | None, titles: Mapping[str, str]) -> str:
     """A method as its row is named."""
-    title = titles.get(method, method)
+    title = titles.get(method) or legend.entry(method).label
     return title if capacity is None else f"{title}, c = {100 * capacity:g} %"
 
 

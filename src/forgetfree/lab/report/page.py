@@ -13,14 +13,16 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from matplotlib.colors import to_hex
 
+from forgetfree.lab import legend
+from forgetfree.lab.legend import COLOURS
 from forgetfree.lab.records import Record, RunFolder
 from forgetfree.lab.report import summary
-from forgetfree.lab.report.columns import TABLES, Seen
+from forgetfree.lab.report.columns import TABLES, Run
 from forgetfree.lab.report.contents import ENDS, laid_out
 from forgetfree.lab.report.drawing import Drawn, Group, allowed, groups
 from forgetfree.lab.report.figures.figure import series
-from forgetfree.lab.report.figures.ink import COLOURS, FAINT, INK, SHADES, readable_on
-from forgetfree.lab.report.inline_svg import inline_svg
+from forgetfree.lab.report.figures.ink import FAINT, INK, SHADES, readable_on
+from forgetfree.lab.report.inline_svg import css_colour, inline_svg
 from forgetfree.lab.report.layout import PUBLISHED, Layout, Line
 from forgetfree.lab.report.our_rows import benchmark_of
 from forgetfree.lab.report.published import Cell, published
@@ -36,7 +38,7 @@ DARK_COLOURS = (
     "#cdb14a",
     "#a79ef5",
     "#a9b1ba",
-    "#8ccbf7",
+    "#5cc3d8",
     "#f08080",
     "#8fc95a",
 )
@@ -64,6 +66,8 @@ class Entry:
     """What it is sorted by, where the text alone does not say it."""
     mark: str = ""
     slips: tuple[int, ...] = ()
+    colour: str = ""
+    """Of the method that it names, as figures have it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A laid out table and what is said below it."""
+    """A laid out table and the remarks below it."""
 
     key: str
     table: Layout
@@ -114,12 +118,12 @@ class Matrix:
 
 @dataclass(frozen=True)
 class OneRun:
-    """A finished run, told in full."""
+    """A finished run in full."""
 
     key: str
     name: str
     label: str
-    run: Seen
+    run: Run
     results: Mapping[str, str]
     certificate: Mapping[str, str]
     sections: Mapping[str, int]
@@ -210,12 +214,16 @@ def _plain(table: Sequence[Row]) -> tuple[Sheet, str]:
     used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(line[key] for line in texts)]
     words = ("method", "settings", "seeds", "notes")
     lines = [
-        ("ours", [Entry(line[key], row.seconds if key == "seconds" else None) for key in used])
-        for row, line in zip(table, texts, strict=True)
+        ("ours", [_plain_entry(key, line[key], row) for key in used]) for row, line in zip(table, texts, strict=True)
     ]
     further = [text for key, text in FURTHER.items() if key in used]
     caption = " ".join([CAPTION.format(acc=ACC[table[0].sessions is not None]), *further])
     return Sheet("", [Heading(HEADINGS[key], key not in words) for key in used], lines), caption
+
+
+def _plain_entry(key: str, text: str, row: Row) -> Entry:
+    colour = css_colour(legend.entry(row.method).colour) if key == "method" else ""
+    return Entry(text, row.seconds if key == "seconds" else None, colour=colour)
 
 
 def _paper_tables(found: Sequence[Group]) -> Iterable[PaperTable]:
@@ -243,7 +251,7 @@ def _sheet(table: Layout, block: str) -> Sheet:
         (
             _kind(line),
             [
-                Entry(line.method, None, line.mark, line.slips),
+                Entry(line.method, None, line.mark, line.slips, css_colour(line.colour) if line.colour else ""),
                 Entry(line.source),
                 *(_entry(line.cell(block, column)) for column in columns),
             ],
@@ -262,11 +270,12 @@ def _entry(cell: Cell | None) -> Entry:
 
 
 def _picture(key: str, drawn: Drawn) -> Picture:
-    svg = inline_svg(drawn.drawing, key, drawn.title, drawn.words)
+    colours = {legend.entry(run.method).colour for run in drawn.group.runs}
+    svg = inline_svg(drawn.drawing, key, drawn.title, drawn.words, colours=colours)
     return Picture(key, drawn, svg, f"forgetfree report RUNS --figure {drawn.name}")
 
 
-def _one(key: str, run: Seen, label: str) -> OneRun:
+def _one(key: str, run: Run, label: str) -> OneRun:
     record, archive = run.record, run.record.archive
     return OneRun(
         key=key,
@@ -302,13 +311,13 @@ def _results(record: Record) -> dict[str, str]:
 
 def _certificate(record: Record) -> dict[str, str]:
     """What was checked of this run: its answers along the way, and its archive."""
-    said = {"earlier answers compared": f"{record.compared:,}"}
+    checks = {"earlier answers compared": f"{record.compared:,}"}
     if record.compared:
-        said["of them changed"] = f"{record.different:,}"
+        checks["of them changed"] = f"{record.different:,}"
     if not record.archive:
-        return {**said, "archive": "none was written"}
+        return {**checks, "archive": "none was written"}
     return {
-        **said,
+        **checks,
         "archive": f"{record.archive['bytes']:,} bytes",
         "every task verified": "yes" if record.archive["verified"] else "no",
         "answers after reading it": f"{record.archive['compared']:,}",
@@ -316,17 +325,17 @@ def _certificate(record: Record) -> dict[str, str]:
     }
 
 
-def _settings(run: Seen) -> dict[str, dict[str, str]]:
+def _settings(run: Run) -> dict[str, dict[str, str]]:
     """run.toml, section by section."""
     sections: dict[str, Any] = {**run.plan, "versions": run.folder.versions()}
     return {
-        name: {key: _said(value) for key, value in section.items()}
+        name: {key: _written(value) for key, value in section.items()}
         for name, section in sections.items()
         if isinstance(section, Mapping) and section
     }
 
 
-def _said(value: Any) -> str:
+def _written(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

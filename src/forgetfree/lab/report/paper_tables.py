@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from forgetfree.errors import InputError
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import TABLES, Column, Seen, views
+from forgetfree.lab.report.columns import TABLES, Column, Run, views
 from forgetfree.lab.report.layout import PUBLISHED, Layout
 from forgetfree.lab.report.our_rows import benchmark_of, counted, grouped, lined_up, listed, notes, of_run, trained
 from forgetfree.lab.report.published import PublishedBenchmark, PublishedTable, methods, published, rules
@@ -22,7 +22,7 @@ def paper_table(name: str, folders: Sequence[RunFolder]) -> Layout:
     blocks = {key: benchmark.title for key, benchmark in table.benchmarks.items()}
     groups = grouped(_belonging(table, finished(folders)))
 
-    def how(benchmark: str, runs: Sequence[Seen]) -> str:
+    def how(benchmark: str, runs: Sequence[Run]) -> str:
         return _measured_how(table.benchmarks[benchmark], runs, timed="time" in columns)
 
     return Layout(
@@ -39,7 +39,7 @@ def paper_table(name: str, folders: Sequence[RunFolder]) -> Layout:
     )
 
 
-def _belonging(table: PublishedTable, folders: Sequence[RunFolder]) -> list[Seen]:
+def _belonging(table: PublishedTable, folders: Sequence[RunFolder]) -> list[Run]:
     found = [run for folder in folders for run in views(folder)]
     belonging = [run for run in found if benchmark_of(run) in table.benchmarks]
     if not belonging:
@@ -64,18 +64,18 @@ def _caption(table: PublishedTable, columns: Mapping[str, Column]) -> str:
     )
 
 
-def _measured_how(paper: PublishedBenchmark, runs: Sequence[Seen], *, timed: bool) -> str:
+def _measured_how(paper: PublishedBenchmark, runs: Sequence[Run], *, timed: bool) -> str:
     """What one must know before putting these numbers beside the published ones."""
-    said = [
+    parts = [
         f"seeds {listed(run.plan['run']['seed'] for run in runs)}",
         counted(runs, paper.tasks, "tasks"),
         *trained(runs, paper.epochs, paper.batch_size),
     ]
     for run in runs:
         images = run.record.transfer.get("images")
-        said += [
+        parts += [
             *of_run(run),
             *([f"transfer between tickets on {images} images a task"] if images else []),
             *([f"threads {run.plan['run']['threads']}"] if timed else []),
         ]
-    return "; ".join(dict.fromkeys(said))
+    return "; ".join(dict.fromkeys(parts))

@@ -12,6 +12,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+from forgetfree.lab import legend
+
 NOT_PRINTED = "-"
 CELL = re.compile(r"(?P<mean>[+-]?[\d.]+)(?: ± (?P<deviation>[\d.]+))?(?: (?P<mark>[†*]))?")
 
@@ -113,6 +115,12 @@ def methods() -> dict[str, PublishedMethod]:
 def session_methods() -> dict[str, str]:
     """Every method of the tables of few-shot sessions, name → title, in the order of rows."""
     return dict(_content("published_fscil.toml")["methods"])
+
+
+def title(method: str) -> str:
+    """A method as the paper's tables name it; one that is in none of them by its label."""
+    known = methods().get(method)
+    return known.title if known else session_methods().get(method) or legend.entry(method).label
 
 
 def rules() -> dict[Rule, str]:

@@ -38,7 +38,7 @@ def write_table(
 
 
 def write_figures(name: str, folders: Sequence[RunFolder], to: Path, console: Console) -> list[Path]:
-    """A figure, or all that the runs allow, as SVG and PNG; what each shows is said in words."""
+    """A figure, or all that the runs allow, as SVG and PNG; with a caption of what each shows."""
     from forgetfree.lab.report.drawing import allowed, figures, groups
     from forgetfree.lab.report.figures.ink import as_png, as_svg
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from forgetfree.errors import InputError
 from forgetfree.lab.metrics import SessionAccuracy
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import TIME, Column, Seen, coded, to_learn
+from forgetfree.lab.report.columns import TIME, Column, Run, coded, to_learn
 from forgetfree.lab.report.layout import Layout
 from forgetfree.lab.report.our_rows import benchmark_of, grouped, lined_up, notes
 from forgetfree.lab.report.published import session_methods
@@ -44,19 +44,19 @@ def session_ends(folders: Sequence[RunFolder]) -> Layout:
     )
 
 
-def _block(run: Seen) -> str:
+def _block(run: Run) -> str:
     return " ".join([benchmark_of(run), *filter(None, [split_of(run)])])
 
 
-def _of_last(part: Callable[[SessionAccuracy], float | None]) -> Callable[[Seen], float | None]:
-    def measured(run: Seen) -> float | None:
+def _of_last(part: Callable[[SessionAccuracy], float | None]) -> Callable[[Run], float | None]:
+    def measured(run: Run) -> float | None:
         last = run.record.by_session[-1]
         return None if last is None else part(last)
 
     return measured
 
 
-def _exemplars(run: Seen) -> float | None:
+def _exemplars(run: Run) -> float | None:
     count: float | None = run.plan["method"].get("exemplars")
     return count
 

@@ -13,8 +13,9 @@ from functools import partial
 
 from forgetfree.errors import InputError
 from forgetfree.lab.metrics import performance_drop
+from forgetfree.lab.paper import CRT
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import Column, Seen, views
+from forgetfree.lab.report.columns import Column, Run, views
 from forgetfree.lab.report.layout import PUBLISHED, Layout
 from forgetfree.lab.report.our_rows import (
     Groups,
@@ -86,12 +87,12 @@ def session_table(name: str, split: str | None, folders: Sequence[RunFolder]) ->
     )
 
 
-def few_shot(folders: Sequence[RunFolder]) -> list[Seen]:
+def few_shot(folders: Sequence[RunFolder]) -> list[Run]:
     """The runs among these that learned few-shot sessions."""
     return [run for folder in folders for run in views(folder) if run.record.sessions]
 
 
-def split_of(run: Seen) -> str | None:
+def split_of(run: Run) -> str | None:
     """Where a stream's classes and shots come from, if there is a choice."""
     split: str | None = run.plan["benchmark"].get("split")
     return split
@@ -102,20 +103,20 @@ def block_title(benchmark: str, split: str | None) -> str:
     return title if split is None else f"{title}, {SPLITS.get(split, split)}"
 
 
-def _drop(run: Seen) -> float | None:
+def _drop(run: Run) -> float | None:
     return performance_drop(run.record.by_session)
 
 
 DROP = Column("drop", "accuracy after the first session less that after the last", _drop)
 
 
-def measured_how(runs: Sequence[Seen]) -> str:
+def measured_how(runs: Sequence[Run]) -> str:
     """What one must know before putting these numbers beside others."""
     first = runs[0]
     table = published_sessions(benchmark_of(first), split_of(first))
     draws = {run.plan["benchmark"]["draw"] for run in runs if "draw" in run.plan["benchmark"]}
     later = {run.plan["session"]["epochs"] for run in runs if "epochs" in run.plan.get("session", {})}
-    said = [
+    parts = [
         f"seeds {listed({run.plan['run']['seed'] for run in runs})}",
         *([f"draws {listed(draws)}"] if draws else []),
         counted(runs, table.benchmarks[benchmark_of(first)].tasks if table else None, "sessions"),
@@ -124,16 +125,16 @@ def measured_how(runs: Sequence[Seen]) -> str:
     ]
     for run in runs:
         split, exemplars = split_of(run), run.plan["method"].get("exemplars")
-        said += [
+        parts += [
             *([f"split {split}"] if split else []),
             *([] if exemplars is None else [f"{exemplars} exemplars a class" if exemplars else "no exemplars"]),
             *_selected(run),
-            *of_run(run, told=("split", "draw", "init")),
+            *of_run(run, without=("split", "draw", "init")),
         ]
-    return "; ".join(dict.fromkeys(said))
+    return "; ".join(dict.fromkeys(parts))
 
 
-def _chosen_split(stream: Stream, split: str | None, runs: Sequence[Seen]) -> str | None:
+def _chosen_split(stream: Stream, split: str | None, runs: Sequence[Run]) -> str | None:
     if not stream.has_splits:
         return None
     there = sorted({split_of(run) or "unknown" for run in runs})
@@ -161,21 +162,21 @@ def _columns(table: PublishedTable | None, groups: Groups) -> dict[str, Column]:
     return {**sessions, "gap": gap, "drop": DROP}
 
 
-def _overall(session: int, run: Seen) -> float | None:
+def _overall(session: int, run: Run) -> float | None:
     measured = run.record.by_session[session] if session < len(run.record.tasks) else None
     return None if measured is None else measured.overall
 
 
-def _gap(references: Mapping[str, float], run: Seen) -> float | None:
+def _gap(references: Mapping[str, float], run: Run) -> float | None:
     upper = references.get(_conditions(run))
-    return None if run.method == "crt" or upper is None else run.record.acc - upper
+    return None if run.method == CRT or upper is None else run.record.acc - upper
 
 
 def _references(groups: Groups) -> dict[str, float]:
     """Conditions → what our cRT reaches under them at the end, where one row of cRT has them."""
     rows: dict[str, dict[str, list[float]]] = {}
     for (method, _, source), blocks in groups.items():
-        for run in (run for runs in blocks.values() for run in runs if method == "crt"):
+        for run in (run for runs in blocks.values() for run in runs if method == CRT):
             rows.setdefault(_conditions(run), {}).setdefault(source, []).append(run.record.acc)
     return {
         conditions: statistics.mean(ends)
@@ -185,7 +186,7 @@ def _references(groups: Groups) -> dict[str, float]:
     }
 
 
-def _conditions(run: Seen) -> str:
+def _conditions(run: Run) -> str:
     """What must be equal for two methods to be compared; seeds and draws are averaged over."""
     benchmark = {key: value for key, value in run.plan["benchmark"].items() if key != "draw"}
     return json.dumps([run.plan["run"]["scale"], benchmark, run.plan["backbone"]], sort_keys=True)
@@ -198,18 +199,18 @@ def _caption(title: str, table: PublishedTable | None, columns: Mapping[str, Col
         rows += f" Rows marked {PUBLISHED} are what the paper prints{runs}; all others are ours,"
     else:
         rows += " All rows are ours,"
-    told: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for column in columns.values():
-        told.setdefault(column.meaning, f"{column.heading}: {column.meaning}")
+        meanings.setdefault(column.meaning, f"{column.heading}: {column.meaning}")
     return (
         f"{rows} mean ± deviation over seeds and draws. In percent. Blank: not run or not measured"
         + ("; a dash: the paper prints no number; ?1: see the remark of that number or row" if table else "")
-        + f". {'. '.join(told.values())}."
+        + f". {'. '.join(meanings.values())}."
         + (f" {table.remark}" if table and table.remark else "")
     )
 
 
-def _selected(run: Seen) -> list[str]:
+def _selected(run: Run) -> list[str]:
     """Which epoch was kept after each session, without the numbers that differ from run to run."""
     sessions: dict[str, list[int]] = {}
     for number, task in enumerate(run.record.tasks, start=1):

@@ -4,15 +4,12 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from forgetfree.lab import legend
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import Seen, accuracy, coded, dense_weights
+from forgetfree.lab.report.columns import Run, accuracy, coded, dense_weights
 from forgetfree.lab.report.drawing import Group
 from forgetfree.lab.report.figures.figure import Series, series
-from forgetfree.lab.report.published import methods, session_methods
-from forgetfree.methods import METHODS
-
-REFERENCES = ("single_task", "multitask", "joint", "crt")
-"""Methods that do not learn task after task in one network: they say what could be reached, and do not compete."""
+from forgetfree.lab.report.published import title
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Number:
 class _Counted:
     """How many earlier answers were asked again, and how many were other ones."""
 
-    runs: Sequence[Seen]
+    runs: Sequence[Run]
 
     @property
     def compared(self) -> int:
@@ -49,7 +46,7 @@ class _Counted:
 
     @property
     def names(self) -> str:
-        return ", ".join(dict.fromkeys(_title(run.method) for run in self.runs))
+        return ", ".join(dict.fromkeys(title(run.method) for run in self.runs))
 
 
 def answers(groups: Sequence[Group], folders: Sequence[RunFolder]) -> list[Answer]:
@@ -142,18 +139,18 @@ SIZES = (
 
 def _size(group: Group) -> str:
     found = series(group.runs)
-    safe = [one for one in found if _promises(one.method) and one.method not in REFERENCES]
+    safe = [one for one in found if legend.entry(one.method).forget_free and not legend.entry(one.method).upper_bound]
     among, kind = (safe, "forget-free method") if safe else (found, "method")
-    smallest = min(among, key=_room)
+    smallest = min(among, key=_memory)
     best = max(among, key=_accuracy)
     weights = round(dense_weights(group.runs[0].record.footprints[-1]))
-    said = [f"One dense network has {weights:,} weights. Smallest {kind}: {_sized(smallest)}."]
+    sentences = [f"One dense network has {weights:,} weights. Smallest {kind}: {_sized(smallest)}."]
     if best is not smallest:
-        said.append(f"Most accurate {kind}: {_sized(best)}.")
-    largest = max(found, key=_room)
+        sentences.append(f"Most accurate {kind}: {_sized(best)}.")
+    largest = max(found, key=_memory)
     if largest not in (smallest, best):
-        said.append(f"Largest of all: {_sized(largest)}.")
-    return " ".join(said)
+        sentences.append(f"Largest of all: {_sized(largest)}.")
+    return " ".join(sentences)
 
 
 def _sized(one: Series) -> str:
@@ -171,18 +168,18 @@ RANKS = (
 
 def _winner(group: Group) -> str:
     found = series(group.runs)
-    competing = [one for one in found if one.method not in REFERENCES]
-    references = [one for one in found if one.method in REFERENCES]
+    competing = [one for one in found if not legend.entry(one.method).upper_bound]
+    references = [one for one in found if legend.entry(one.method).upper_bound]
     best = max(competing or found, key=_accuracy)
     rivals = [one for one in competing if one.method != best.method]
-    said = [f"{best.label} is the most accurate with {_reached(best)} over {_count(len(best.runs), 'run')}"]
+    sentences = [f"{best.label} is the most accurate with {_reached(best)} over {_count(len(best.runs), 'run')}"]
     if rivals:
-        said[0] += f", then {_against(best, max(rivals, key=_accuracy))}."
+        sentences[0] += f", then {_against(best, max(rivals, key=_accuracy))}."
     else:
-        said[0] += "; there is no other method to compare it with."
+        sentences[0] += "; there is no other method to compare it with."
     if competing and references:
-        said.append("For reference: " + ", ".join(f"{one.label} {_reached(one)}" for one in references) + ".")
-    return " ".join(said)
+        sentences.append("For reference: " + ", ".join(f"{one.label} {_reached(one)}" for one in references) + ".")
+    return " ".join(sentences)
 
 
 def _against(best: Series, rival: Series) -> str:
@@ -220,34 +217,24 @@ def _basis(groups: Sequence[Group], folders: Sequence[RunFolder]) -> Iterable[st
         yield f"{_count(waiting, 'run')} not finished, and in no number here."
 
 
-def _own(groups: Sequence[Group]) -> list[Seen]:
+def _own(groups: Sequence[Group]) -> list[Run]:
     """Every run once, as the method that it was run with."""
     return [run for group in groups for run in group.runs if run.method == run.plan["run"]["method"]]
 
 
-def _forget_free(runs: Iterable[Seen]) -> list[Seen]:
-    return [run for run in runs if _promises(run.method)]
+def _forget_free(runs: Iterable[Run]) -> list[Run]:
+    return [run for run in runs if legend.entry(run.method).forget_free]
 
 
-def _promises(method: str) -> bool:
-    """Whether a method says that it forgets nothing; one that is not of this package says nothing here."""
-    return bool(getattr(METHODS.get(method), "forget_free", False))
-
-
-def _unchanged(runs: Sequence[Seen]) -> set[str]:
+def _unchanged(runs: Sequence[Run]) -> set[str]:
     return {run.method for run in runs} - {run.method for run in runs if run.record.different}
 
 
-def _for_each(groups: Sequence[Group], said: Callable[[Group], str]) -> tuple[tuple[str, str], ...]:
-    return tuple((group.title, said(group)) for group in groups)
+def _for_each(groups: Sequence[Group], sentence: Callable[[Group], str]) -> tuple[tuple[str, str], ...]:
+    return tuple((group.title, sentence(group)) for group in groups)
 
 
-def _title(method: str) -> str:
-    known = methods().get(method)
-    return known.title if known else session_methods().get(method, method)
-
-
-def _room(one: Series) -> float:
+def _memory(one: Series) -> float:
     """Of an archive where there is one, else by the formula."""
     written = _mean_of(one, lambda run: run.record.footprints[-1].get("written"))
     return _mean(one, coded) if written is None else written
@@ -266,11 +253,11 @@ def _reached(one: Series) -> str:
     return f"{100 * _accuracy(one):.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}") + " %"
 
 
-def _mean(one: Series, value: Callable[[Seen], float]) -> float:
+def _mean(one: Series, value: Callable[[Run], float]) -> float:
     return statistics.mean(value(run) for run in one.runs)
 
 
-def _mean_of(one: Series, value: Callable[[Seen], float | None]) -> float | None:
+def _mean_of(one: Series, value: Callable[[Run], float | None]) -> float | None:
     """The mean, if every run has a value."""
     known = [found for run in one.runs if (found := value(run)) is not None]
     return statistics.mean(known) if len(known) == len(one.runs) else None

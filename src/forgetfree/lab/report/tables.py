@@ -10,10 +10,12 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.table import Table
+from rich.text import Text
 
 from forgetfree.errors import InputError
+from forgetfree.lab import legend
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import Seen, to_learn, views
+from forgetfree.lab.report.columns import Run, to_learn, views
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Row:
     seconds: float
     notes: str
     sessions: int | None
-    """Few-shot sessions; None where tasks are told by name."""
+    """Few-shot sessions; None where the task of an input is given."""
 
 
 HEADINGS = {
@@ -100,9 +102,9 @@ def rows(folders: Sequence[RunFolder]) -> list[Row]:
     return sorted(found, key=lambda row: row.sessions is not None)
 
 
-def by_setting(folders: Sequence[RunFolder]) -> dict[tuple[str, str, str, str], list[Seen]]:
+def by_setting(folders: Sequence[RunFolder]) -> dict[tuple[str, str, str, str], list[Run]]:
     """Finished runs by experiment, method, settings and scale, in the order they come."""
-    groups: dict[tuple[str, str, str, str], list[Seen]] = {}
+    groups: dict[tuple[str, str, str, str], list[Run]] = {}
     for folder in finished(folders):
         seen = views(folder)[0]
         run = seen.plan["run"]
@@ -157,7 +159,8 @@ def _shown(title: str, table: Sequence[Row], width: int) -> Table:
             overflow="fold",
         )  # fmt: skip
     for row in cells:
-        shown.add_row(*(row[key] for key in used))
+        colours = {"method": legend.entry(row["method"]).colour}
+        shown.add_row(*(Text(row[key], style=colours.get(key, "")) for key in used))
     return shown
 
 
@@ -185,7 +188,7 @@ def as_json(table: Sequence[Row]) -> str:
     return json.dumps([asdict(row) for row in table], indent=1)
 
 
-def _row(key: tuple[str, str, str, str], runs: Sequence[Seen]) -> Row:
+def _row(key: tuple[str, str, str, str], runs: Sequence[Run]) -> Row:
     records = [run.record for run in runs]
     accs = [record.acc for record in records]
     sessions = [len(record.tasks) for record in records if record.sessions]

@@ -25,8 +25,9 @@ def as_terminal(table: Layout) -> list[Table | Text]:
         for column in columns:
             block.add_column(table.headings[column], justify="right", overflow="fold")
         for line in table.lines_of([benchmark]):
-            cells = [_named(line), line.source, *(_text(line.cell(benchmark, column)) for column in columns)]
-            block.add_row(*map(Text, cells), style="dim" if line.source == PUBLISHED else None)
+            cells = [line.source, *(_text(line.cell(benchmark, column)) for column in columns)]
+            name = Text(_named(line), style=line.colour)
+            block.add_row(name, *map(Text, cells), style="dim" if line.source == PUBLISHED else None)
         shown.append(block)
     return [*shown, Text("\n".join([table.caption, *_remarks(table)]))]
 

@@ -1,4 +1,4 @@
-"""Accuracy over capacity (Figure 4 of the paper): what a method reaches, against the room that it takes."""
+"""Accuracy over capacity (Figure 4 of the paper): what a method reaches, against the memory that it takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from matplotlib.ticker import NullLocator
 
 from forgetfree.lab.report.columns import accuracy, coded, noisy
 from forgetfree.lab.report.figures.comparison import family, in_legend, mean_and_deviation
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, series
-from forgetfree.lab.report.figures.ink import canvas, line_style
+from forgetfree.lab.report.figures.figure import Drawing, Run, Series, series
+from forgetfree.lab.report.figures.ink import canvas, method_styles
 
 TITLE = "Accuracy over capacity"
 WIDE = 4.0
@@ -27,6 +27,7 @@ class Line:
     """A method: a point for each of its capacities."""
 
     label: str
+    method: str
     capacity: tuple[float, ...]
     """CAP at the end, by one code for all, where one dense network is 1."""
     accuracy: tuple[float, ...]
@@ -36,12 +37,12 @@ class Line:
     """Whether it is WSN again, with noise behind its masks."""
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Line, ...]:
+def measure(runs: Sequence[Run]) -> tuple[Line, ...]:
     """A line for each method, its points in order of capacity."""
-    by_method: dict[str, list[Series]] = {}
+    by_method: dict[tuple[str, str], list[Series]] = {}
     for one in series(runs):
-        by_method.setdefault(family(one), []).append(one)
-    return tuple(_line(title, members) for title, members in by_method.items())
+        by_method.setdefault((one.method, family(one)), []).append(one)
+    return tuple(_line(title, members) for (_, title), members in by_method.items())
 
 
 def _line(title: str, members: Sequence[Series]) -> Line:
@@ -49,21 +50,20 @@ def _line(title: str, members: Sequence[Series]) -> Line:
         (mean(coded(run) for run in one.runs), *mean_and_deviation([accuracy(run) for run in one.runs]))
         for one in members
     )
-    room, reached, spread = zip(*points, strict=True)
-    return Line(title, room, reached, spread, noisy(members[0].runs[0]))
+    capacity, reached, spread = zip(*points, strict=True)
+    return Line(title, members[0].method, capacity, reached, spread, noisy(members[0].runs[0]))
 
 
 def draw(lines: tuple[Line, ...]) -> Drawing:
     drawing, (axes,) = canvas(width=7.2)
-    for number, line in enumerate(lines):
-        room, reached, spread = (
+    for line, style in zip(lines, method_styles([line.method for line in lines]), strict=True):
+        capacity, reached, spread = (
             [100 * value for value in values] for values in (line.capacity, line.accuracy, line.spread)
         )
-        (drawn,) = axes.plot(
-            room, reached, label=in_legend(line.label), **(line_style(number) | (AROUND if line.noisy else {}))
-        )
+        (drawn,) = axes.plot(capacity, reached, label=in_legend(line.label), **(style | (AROUND if line.noisy else {})))
         if any(spread):
-            axes.errorbar(room, reached, yerr=spread, fmt="none", ecolor=drawn.get_color(), elinewidth=1.0, capsize=2)
+            colour = drawn.get_color()
+            axes.errorbar(capacity, reached, yerr=spread, fmt="none", ecolor=colour, elinewidth=1.0, capsize=2)
     _scale(axes, [100 * value for line in lines for value in line.capacity])
     axes.set_xlabel("capacity, % of one dense network (weights and masks by one code)")
     axes.set_ylabel("accuracy at the end, %")
@@ -72,7 +72,7 @@ def draw(lines: tuple[Line, ...]) -> Drawing:
 
 
 def _scale(axes: Axes, capacities: Sequence[float]) -> None:
-    """A network for each task takes ten times the room of one that they share: then x is logarithmic."""
+    """A network for each task takes ten times the memory of one that they share: then x is logarithmic."""
     if max(capacities) <= WIDE * min(capacities):
         return
     axes.set_xscale("log")

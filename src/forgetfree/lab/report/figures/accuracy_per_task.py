@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import Any
 
 from matplotlib.axes import Axes
 
+from forgetfree.lab.paper import SOFTNET, WSN
 from forgetfree.lab.report.columns import noisy
 from forgetfree.lab.report.figures.comparison import (
     by_task,
@@ -15,11 +17,13 @@ from forgetfree.lab.report.figures.comparison import (
     mean_and_deviation,
     of_tasks,
 )
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, having, series
-from forgetfree.lab.report.figures.ink import INK, canvas, line_style
+from forgetfree.lab.report.figures.figure import Drawing, Run, Series, having, series
+from forgetfree.lab.report.figures.ink import INK, canvas, line_style, method_styles
 
 TITLE = "Accuracy per task"
 THIN = 0.9
+OURS = (WSN, SOFTNET)
+"""The method of the figure, and the same runs with noise behind the masks."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,12 @@ class Line:
     """Accuracy right after the task itself; None where it is that of the end, or was not measured."""
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Line, ...]:
+def measure(runs: Sequence[Run]) -> tuple[Line, ...]:
     """WSN by capacity first, each with its noisy twin, then what else was run."""
     first = of_tasks(runs)[0]
-    ask = command(first, "--method wsn --set capacity=0.1,0.3,0.5")
-    having(runs, lambda run: run.method == "wsn", f"this figure needs WSN; make it with: {ask}")
-    return tuple(sorted(map(_line, series(runs)), key=lambda line: line.method not in ("wsn", "softnet")))
+    ask = command(first, f"--method {WSN} --set capacity=0.1,0.3,0.5")
+    having(runs, lambda run: run.method == WSN, f"this figure needs WSN; make it with: {ask}")
+    return tuple(sorted(map(_line, series(runs)), key=lambda line: line.method not in OURS))
 
 
 def _line(one: Series) -> Line:
@@ -61,16 +65,16 @@ def _first(one: Series) -> tuple[float, ...] | None:
 
 
 def draw(lines: tuple[Line, ...]) -> Drawing:
-    ours = [line for line in lines if line.method in ("wsn", "softnet")]
+    ours = [line for line in lines if line.method in OURS]
     others = [line for line in lines if line not in ours]
     panels = 2 if others else 1
     drawing, axes = canvas(panels, 1, width=7.2, height=2.9 * panels)
-    colours = {line.capacity: number for number, line in enumerate(ours) if line.method == "wsn"}
+    colours = {line.capacity: number for number, line in enumerate(ours) if line.method == WSN}
     for line in ours:
-        _plot(axes[0], line, colours.get(line.capacity, len(colours)))
+        _plot(axes[0], line, line_style(colours.get(line.capacity, len(colours))))
     axes[0].set_title("WSN by capacity")
-    for number, line in enumerate(others):
-        _plot(axes[1], line, number)
+    for line, style in zip(others, method_styles([line.method for line in others]), strict=True):
+        _plot(axes[1], line, style)
     if others:
         best = _best(ours)
         axes[1].plot(
@@ -89,22 +93,21 @@ def draw(lines: tuple[Line, ...]) -> Drawing:
     return drawing
 
 
-def _plot(axes: Axes, line: Line, number: int) -> None:
+def _plot(axes: Axes, line: Line, look: dict[str, Any]) -> None:
     tasks = range(1, len(line.end) + 1)
     end, spread = ([100 * value for value in values] for values in (line.end, line.spread))
-    look = line_style(number)
-    if line.method == "softnet":
-        look |= {
+    if line.method == SOFTNET:
+        look = look | {
             "linestyle": "none",
             "marker": "o",
             "markersize": 7.0,
             "markerfacecolor": "none",
             "markeredgewidth": 0.6,
         }
-    elif line.method != "wsn":
-        look |= {"linewidth": THIN, "markersize": 3.5}
+    elif line.method != WSN:
+        look = look | {"linewidth": THIN, "markersize": 3.5}
     axes.plot(tasks, end, label=in_legend(line.label), **look)
-    if line.method == "wsn" and any(spread):
+    if line.method == WSN and any(spread):
         low, high = ([value + sign * by for value, by in zip(end, spread, strict=True)] for sign in (-1, 1))
         axes.fill_between(tasks, low, high, color=look["color"], alpha=0.15, linewidth=0)
     if line.first is not None:
@@ -113,22 +116,22 @@ def _plot(axes: Axes, line: Line, number: int) -> None:
 
 
 def _best(lines: Sequence[Line]) -> Line:
-    return max((line for line in lines if line.method == "wsn"), key=lambda line: mean(line.end))
+    return max((line for line in lines if line.method == WSN), key=lambda line: mean(line.end))
 
 
 def words(lines: tuple[Line, ...]) -> str:
     best = _best(lines)
     worst = min(range(len(best.end)), key=best.end.__getitem__)
     moved = [line for line in lines if line.first is not None]
-    said = (
+    text = (
         f"Accuracy of each of {len(best.end)} tasks at the end; bands: deviation of WSN over seeds. {best.label} "
         f"reaches {100 * mean(best.end):.1f} % in the mean and {100 * best.end[worst]:.1f} % on task {worst + 1}, its "
         "lowest."
     )
     if not moved:
-        return said + " No task changed after it was learned."
+        return text + " No task changed after it was learned."
     most = max(moved, key=_lost)
-    return said + (
+    return text + (
         f" Hollow: right after learning, where that differs; {most.label} lost most, {100 * _lost(most):.1f} points of "
         "a task in the mean."
     )

@@ -3,11 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from forgetfree.lab.report.figures.figure import Missing, Seen, Series, having, series
-
-SMALL = ("ncm", "hardnet", "softnet")
-"""A dense network, and subnetworks behind a binary and a soft mask."""
-NAMES = {"ncm": "Dense", "hardnet": "HardNet", "softnet": "SoftNet"}
+from forgetfree.lab.paper import SMALL_NETWORKS, options
+from forgetfree.lab.report.figures.figure import Missing, Run, Series, having, series
 
 
 @dataclass(frozen=True)
@@ -15,21 +12,21 @@ class Beside:
     """Seed → method → run, by the seeds that all methods have, in their order."""
 
     capacity: float
-    by_seed: Mapping[int, Mapping[str, Seen]]
+    by_seed: Mapping[int, Mapping[str, Run]]
 
 
-def small_networks(runs: Sequence[Seen]) -> Beside:
+def small_networks(runs: Sequence[Run]) -> Beside:
     """Dense network, HardNet and SoftNet where they are small; the paper shows them at c = 10 %."""
-    methods = " ".join(f"--method {method}" for method in SMALL)
     fitting = having(
         runs,
         lambda run: bool(run.record.sessions) and run.plan["backbone"]["name"] == "mlp",
-        f"this figure is of small networks with few-shot sessions; make some with: forgetfree run fscil/iris {methods}",
+        "this figure is of small networks with few-shot sessions; make some with: forgetfree run fscil/iris "
+        + options(SMALL_NETWORKS),
     )
-    return beside(fitting, SMALL, near=0.1)
+    return beside(fitting, SMALL_NETWORKS, near=0.1)
 
 
-def beside(runs: Sequence[Seen], methods: Sequence[str], *, near: float) -> Beside:
+def beside(runs: Sequence[Run], methods: tuple[str, ...], *, near: float) -> Beside:
     """One run of each method for each seed; of several capacities that the methods share, the one nearest to `near`."""
     plan = runs[0].plan["run"]
     command = f"forgetfree run {plan['experiment']} --scale {plan['scale']} --seed {plan['seed']}"
@@ -40,7 +37,7 @@ def beside(runs: Sequence[Seen], methods: Sequence[str], *, near: float) -> Besi
             raise Missing(f"there is no run of {method}; make one with: {command} --method {method}")
     shared = set.intersection(*({one.capacity for one in members} - {None} for members in _masked(found)))
     capacities = sorted((value for value in shared if value is not None), key=lambda value: (abs(value - near), value))
-    words = " ".join(f"--method {method}" for method in methods)
+    words = options(methods)
     if not capacities:
         raise Missing(f"no capacity is the same for all; make runs with: {command} {words} --set capacity={near:g}")
     chosen = {

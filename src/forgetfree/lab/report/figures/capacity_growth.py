@@ -6,8 +6,9 @@ from statistics import mean
 from typing import Any
 
 from forgetfree.lab.metrics import BYTES
+from forgetfree.lab.paper import WSN
 from forgetfree.lab.report.columns import dense_weights
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed, deviation
+from forgetfree.lab.report.figures.figure import Drawing, Run, Series, analysed, deviation
 from forgetfree.lab.report.figures.ink import DASHES, canvas, line_style, whole_ticks
 from forgetfree.lab.report.figures.of_tickets import series_of
 
@@ -30,9 +31,9 @@ class Growth:
     """The deviation over seeds."""
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Growth, ...]:
+def measure(runs: Sequence[Run]) -> tuple[Growth, ...]:
     """WSN at every capacity."""
-    return tuple(_growth(one) for one in series_of(runs, ["wsn"], "codes"))
+    return tuple(_growth(one) for one in series_of(runs, lambda method, _: method == WSN, "codes"))
 
 
 def _growth(one: Series) -> Growth:
@@ -101,15 +102,15 @@ def draw(settings: tuple[Growth, ...]) -> Drawing:
 def words(settings: tuple[Growth, ...]) -> str:
     seeds = sorted({growth.seeds for growth in settings})
     several = " (bands: deviation over seeds)" if seeds[-1] > 1 else ""
-    said = []
+    parts = []
     for growth in settings:
         ends = {name: 100 * values[-1] for name, values in growth.curves.items()}
-        said.append(
+        parts.append(
             f"{growth.label}: {ends[WEIGHTS]:.1f} % for weights alone, {ends[RAW]:.1f} % with raw masks, "
             f"{ends['+ 7-bit Huffman']:.1f} % with 7-bit Huffman, {ends['+ context code']:.1f} % with the context "
             f"code, {ends[FILE]:.1f} % in the file"
         )
     return (
         f"What the first tasks take, in % of one dense float32 network, against their number{several}. After "
-        f"{settings[0].tasks[WEIGHTS][-1]} tasks, {'; '.join(said)}."
+        f"{settings[0].tasks[WEIGHTS][-1]} tasks, {'; '.join(parts)}."
     )

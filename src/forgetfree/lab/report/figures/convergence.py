@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from forgetfree.lab.report.figures.beside import NAMES, SMALL, small_networks
-from forgetfree.lab.report.figures.figure import Drawing, Seen, analysed
-from forgetfree.lab.report.figures.ink import canvas, line_style
+from forgetfree.lab.paper import SMALL_NETWORK_NAMES, SMALL_NETWORKS
+from forgetfree.lab.report.figures.beside import small_networks
+from forgetfree.lab.report.figures.figure import Drawing, Run, analysed
+from forgetfree.lab.report.figures.ink import canvas, method_styles
 
 TITLE = "Gradient change over weight change"
 READINGS = {"printed": "in all weights, as printed", "followed": "in the weights that count, as trained"}
@@ -43,18 +44,21 @@ class Ratios:
     readings: dict[str, tuple[Spread, ...]]
 
 
-def measure(runs: Sequence[Seen]) -> Ratios:
+def measure(runs: Sequence[Run]) -> Ratios:
     """Quantiles as the analyses have them, averaged over the seeds that all networks have."""
     found = small_networks(runs)
     seen = [{name: analysed(run, "convergence") for name, run in each.items()} for each in found.by_seed.values()]
-    kinds = tuple(seen[0][SMALL[0]]["ratios"])
+    kinds = tuple(seen[0][SMALL_NETWORKS[0]]["ratios"])
 
     def quantiles(method: str, kind: str, reading: str) -> tuple[float, ...]:
         rows = [each[method]["ratios"][kind][reading]["quantiles"] for each in seen]
         return tuple(mean(column) for column in zip(*rows, strict=True))
 
     readings = {
-        reading: tuple(Spread(NAMES[name], tuple(quantiles(name, kind, reading) for kind in kinds)) for name in SMALL)
+        reading: tuple(
+            Spread(SMALL_NETWORK_NAMES[name], tuple(quantiles(name, kind, reading) for kind in kinds))
+            for name in SMALL_NETWORKS
+        )
         for reading in READINGS
     }
     return Ratios(found.capacity, len(found.by_seed), kinds, readings)
@@ -63,8 +67,7 @@ def measure(runs: Sequence[Seen]) -> Ratios:
 def draw(found: Ratios) -> Drawing:
     drawing, every = canvas(1, len(READINGS), width=7.6, height=3.4)
     for axes, (reading, spreads) in zip(every, found.readings.items(), strict=True):
-        for number, one in enumerate(spreads):
-            style = line_style(number)
+        for number, (one, style) in enumerate(zip(spreads, method_styles(SMALL_NETWORKS), strict=True)):
             places = [at + (number - (len(spreads) - 1) / 2) * APART for at in range(len(found.kinds))]
             low, lower, _, upper, high = zip(*one.quantiles, strict=True)
             axes.vlines(places, low, high, color=style["color"], linewidth=1.0)
@@ -80,13 +83,13 @@ def draw(found: Ratios) -> Drawing:
     every[0].set_ylabel("change of gradient / of weights")
     drawing.supxlabel("pairs of networks: one epoch apart, or at a distance in random directions", fontsize=9)
     handles, labels = every[0].get_legend_handles_labels()
-    drawing.legend(handles, labels, loc="outside upper center", ncols=len(SMALL))
+    drawing.legend(handles, labels, loc="outside upper center", ncols=len(SMALL_NETWORKS))
     return drawing
 
 
 def words(found: Ratios) -> str:
     dense, hard, soft = found.readings["printed"]
-    said = "; ".join(
+    parts = "; ".join(
         f"{' '.join(_kind(kind).split())}: {a:.2g}, {b:.2g}, {c:.2g}"
         for kind, a, b, c in zip(found.kinds, dense.medians, hard.medians, soft.medians, strict=True)
     )
@@ -95,7 +98,7 @@ def words(found: Ratios) -> str:
     seeds = f"means of {found.seeds} seeds" if found.seeds > 1 else "one seed"
     return (
         f"Change of the gradient over change of the weights: median (mark), quartiles and 5 to 95 %; {seeds}, c = "
-        f"{100 * found.capacity:g} %. Medians, as printed, of dense network, HardNet, SoftNet: {said}. Both "
+        f"{100 * found.capacity:g} %. Medians, as printed, of dense network, HardNet, SoftNet: {parts}. Both "
         f"subnetworks are below the dense network in {below} and SoftNet is not above HardNet in {softer} of "
         f"{len(found.kinds)} kinds of pairs. This is evidence, not proof."
     )

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from forgetfree.lab.report.figures.beside import NAMES, beside
-from forgetfree.lab.report.figures.figure import Drawing, Seen, analysed, having
-from forgetfree.lab.report.figures.ink import COLOURS, INK, canvas
+from forgetfree.lab.legend import COLOURS
+from forgetfree.lab.paper import SMALL_NETWORK_NAMES, SUBNETWORKS, options
+from forgetfree.lab.report.figures.beside import beside
+from forgetfree.lab.report.figures.figure import Drawing, Run, analysed, having
+from forgetfree.lab.report.figures.ink import INK, canvas
 
 TITLE = "Embedding of test images"
-METHODS = ("hardnet", "softnet")
 CAPACITY = 0.3
 """Of the paper's figure; the nearest one that both have is drawn."""
 PARTS = ("base", "novel")
@@ -41,18 +42,17 @@ class Maps:
     maps: tuple[Map, ...]
 
 
-def measure(runs: Sequence[Seen]) -> Maps:
+def measure(runs: Sequence[Run]) -> Maps:
     """The maps of the first seed that both have, silhouettes of all such seeds."""
-    methods = " ".join(f"--method {method}" for method in METHODS)
     fitting = having(
         runs,
         lambda run: bool(run.record.sessions) and len(run.record.tasks) > 1,
-        f"this figure is of few-shot sessions; make some with: forgetfree run fscil/digits {methods}",
+        f"this figure is of few-shot sessions; make some with: forgetfree run fscil/digits {options(SUBNETWORKS)}",
     )
-    found = beside(fitting, METHODS, near=CAPACITY)
+    found = beside(fitting, SUBNETWORKS, near=CAPACITY)
     seen = [{name: analysed(run, "embedding") for name, run in each.items()} for each in found.by_seed.values()]
-    maps = tuple(_map(NAMES[name], [each[name] for each in seen]) for name in METHODS)
-    return Maps(found.capacity, tuple(found.by_seed), seen[0][METHODS[0]]["sessions"], maps)
+    maps = tuple(_map(SMALL_NETWORK_NAMES[name], [each[name] for each in seen]) for name in SUBNETWORKS)
+    return Maps(found.capacity, tuple(found.by_seed), seen[0][SUBNETWORKS[0]]["sessions"], maps)
 
 
 def draw(found: Maps) -> Drawing:
@@ -65,8 +65,8 @@ def draw(found: Maps) -> Drawing:
                 axes.scatter(*places, marker="x", s=34, linewidths=1.8, color=INK, zorder=3)
             else:
                 axes.scatter(*places, marker="o", s=16, color=COLOURS[number % len(COLOURS)], alpha=0.75, linewidths=0)
-        said = ", ".join(f"{part} {one.silhouette[part]:.3f}" for part in PARTS)
-        axes.set_title(f"{one.name}, c = {100 * found.capacity:g} %\nsilhouette: {said}")
+        parts = ", ".join(f"{part} {one.silhouette[part]:.3f}" for part in PARTS)
+        axes.set_title(f"{one.name}, c = {100 * found.capacity:g} %\nsilhouette: {parts}")
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_xlabel("t-SNE, first")
@@ -82,7 +82,7 @@ def words(found: Maps) -> str:
     one = found.maps[0]
     novel = {label for label, new in zip(one.classes, one.novel, strict=True) if new}
     base = set(one.classes) - novel
-    said = "; ".join(
+    parts = "; ".join(
         f"{each.name} {each.mean_silhouette['base']:.3f} (base), {each.mean_silhouette['novel']:.3f} (novel)"
         for each in found.maps
     )
@@ -90,7 +90,7 @@ def words(found: Maps) -> str:
     return (
         f"{len(one.x)} test images by t-SNE, seed {found.seeds[0]}: {len(base)} base classes of even number (dots), "
         f"{len(novel)} of the second session (crosses). The network is that after all {found.sessions} sessions. "
-        f"Silhouette in its features, {seeds}: {said}."
+        f"Silhouette in its features, {seeds}: {parts}."
     )
 
 

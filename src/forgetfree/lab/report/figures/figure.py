@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from matplotlib.figure import Figure as Drawing
 
 from forgetfree.errors import InputError
-from forgetfree.lab.report.columns import Seen
+from forgetfree.lab.report.columns import Run
 from forgetfree.lab.report.layout import label
 from forgetfree.lab.report.our_rows import grouped
 from forgetfree.lab.report.published import methods, session_methods
 
-TOLD_BY_GROUP = ("benchmark.", "backbone.")
+SHARED_BY_GROUP = ("benchmark.", "backbone.")
 """Overrides that all runs of a figure have alike: the title of their group says them, not the label of a line."""
 
 
@@ -30,7 +30,7 @@ class Figure(Protocol):
 
     TITLE: str
 
-    def measure(self, runs: Sequence[Seen]) -> Any:
+    def measure(self, runs: Sequence[Run]) -> Any:
         """The arrays to draw, as a frozen dataclass; `runs` are of one benchmark and scale."""
 
     def draw(self, arrays: Any) -> Drawing:
@@ -42,15 +42,15 @@ class Figure(Protocol):
 
 @dataclass(frozen=True)
 class Series:
-    """Runs that differ in nothing but chance: one line, bar or panel of a figure."""
+    """Runs that differ in nothing but seed and draw: one line, bar or panel of a figure."""
 
     label: str
     method: str
     capacity: float | None
-    runs: Sequence[Seen]
+    runs: Sequence[Run]
 
 
-def series(runs: Sequence[Seen]) -> list[Series]:
+def series(runs: Sequence[Run]) -> list[Series]:
     """Runs by method, capacity and settings, in the order of the paper's tables, then by capacity."""
     named = {name: known.title for name, known in methods().items()}
     few_shot = any(run.record.sessions for run in runs)
@@ -68,7 +68,7 @@ def series(runs: Sequence[Seen]) -> list[Series]:
     ]  # fmt: skip
 
 
-def analysed(run: Seen, name: str) -> Mapping[str, Any]:
+def analysed(run: Run, name: str) -> Mapping[str, Any]:
     """What an analysis found of a run; Missing, with the command that makes it, where it was not made."""
     found = run.folder.analysis(name)
     if found is None:
@@ -81,7 +81,7 @@ def deviation(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def having(runs: Sequence[Seen], wanted: Callable[[Seen], bool], what: str) -> list[Seen]:
+def having(runs: Sequence[Run], wanted: Callable[[Run], bool], what: str) -> list[Run]:
     """The runs that are `wanted`; Missing says `what` to make where there is none."""
     found = [run for run in runs if wanted(run)]
     if not found:
@@ -92,15 +92,15 @@ def having(runs: Sequence[Seen], wanted: Callable[[Seen], bool], what: str) -> l
 
 def _rest(source: str) -> list[str]:
     """What sets runs apart beside method, capacity and scale, and what the group of runs says."""
-    return [part for part in source.split(", ")[1:] if not part.startswith(("scale ", *TOLD_BY_GROUP))]
+    return [part for part in source.split(", ")[1:] if not part.startswith(("scale ", *SHARED_BY_GROUP))]
 
 
 __all__ = [
-    "TOLD_BY_GROUP",
+    "SHARED_BY_GROUP",
     "Drawing",
     "Figure",
     "Missing",
-    "Seen",
+    "Run",
     "Series",
     "analysed",
     "deviation",

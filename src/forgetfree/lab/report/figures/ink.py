@@ -1,11 +1,12 @@
 """Ink: colours, lines and type that all figures share, and pictures as SVG and PNG.
 
-Colours are told apart by people who see few of them; lines differ in dashes and markers too, so that a figure can be
-read in grey.
+Colours can be distinguished by people who see few of them; lines differ in dashes and markers too, so that a figure can
+be read in grey.
 """
 
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,14 +19,16 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from forgetfree.lab import legend
+from forgetfree.lab.legend import COLOURS, MARKERS
+
 INK, FAINT = "#1f2328", "#8a9199"
 """Text and axes; grid and what is in the background."""
-COLOURS = ("#0060a8", "#c04a00", "#00795c", "#a4387e", "#7a6000", "#5b4fc4", "#5e6670", "#2286c8", "#b03030", "#3f7f00")
-"""Each dark enough to be read on white (4.5:1)."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES = ("-", "--", "-.", ":")
 SHADES = LinearSegmentedColormap.from_list("shades", ["#f4f7fb", "#7fb2d9", "#0060a8", "#0a2540"])
 """From little to much, for matrices; also in grey."""
+ON_DARK = 0.3
+"""The luminance of a colour that stands out on a dark page (about 6:1)."""
 LIGHT, DARK = "#ffffff", "#010101"
 """What is written on a square: unlike INK the same in every theme, as the square is."""
 
@@ -68,10 +71,28 @@ def canvas(rows: int = 1, columns: int = 1, *, width: float = 6.4, height: float
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the line with this number; where colours come round again, markers are hollow."""
+    """Colour, marker and dashes of a line that is no method, by its number.
+
+    Where colours come round again, markers are hollow.
+    """
     again, place = divmod(number, len(COLOURS))
     look = {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": DASHES[again % len(DASHES)]}
     return {**look, "markerfacecolor": "none"} if again else look
+
+
+def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Colour, marker and dashes of a line for each of these methods: the same colour and marker in every figure.
+
+    Where a method has several lines, or another one looks the same, dashes differ and markers are hollow.
+    """
+    drawn: Counter[tuple[str, str]] = Counter()
+    styles = []
+    for method in methods:
+        look = legend.entry(method).colour, legend.entry(method).marker
+        style = {"color": look[0], "marker": look[1], "linestyle": DASHES[drawn[look] % len(DASHES)]}
+        styles.append({**style, "markerfacecolor": "none"} if drawn[look] else style)
+        drawn[look] += 1
+    return styles
 
 
 def whole_ticks(axes: Axes) -> None:
@@ -112,10 +133,24 @@ def matrix(
 
 def readable_on(colour: str) -> str:
     """Light or dark, whichever is easier to read on a colour such as #7fb2d9: one of them always can be (4.5:1)."""
+    luminance = _luminance(colour)
+    return LIGHT if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else DARK
+
+
+def lightened(colour: str) -> str:
+    """A colour, with as much white in it as it takes to be read on a dark page."""
+    parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    for white in range(0, 256, 5):
+        mixed = "#" + "".join(f"{part + (255 - part) * white // 255:02x}" for part in parts)
+        if _luminance(mixed) >= ON_DARK:
+            return mixed
+    return LIGHT
+
+
+def _luminance(colour: str) -> float:
     parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return LIGHT if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else DARK
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def as_svg(drawing: Drawing, ground: str = "white") -> str:

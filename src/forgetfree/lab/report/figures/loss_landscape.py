@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import LogNorm
 
-from forgetfree.lab.report.figures.beside import NAMES, SMALL, small_networks
-from forgetfree.lab.report.figures.figure import Drawing, Seen, analysed
+from forgetfree.lab.paper import SMALL_NETWORK_NAMES, SMALL_NETWORKS
+from forgetfree.lab.report.figures.beside import small_networks
+from forgetfree.lab.report.figures.figure import Drawing, Run, analysed
 from forgetfree.lab.report.figures.ink import SHADES, canvas
 
 TITLE = "Loss landscapes"
@@ -59,7 +60,7 @@ class Landscapes:
     reached: tuple[Reached, ...]
 
 
-def measure(runs: Sequence[Seen]) -> Landscapes:
+def measure(runs: Sequence[Run]) -> Landscapes:
     """Panels of the first seed that all three networks have; what they reached in all such seeds."""
     found = small_networks(runs)
     seen = [{name: analysed(run, "landscape") for name, run in each.items()} for each in found.by_seed.values()]
@@ -67,19 +68,19 @@ def measure(runs: Sequence[Seen]) -> Landscapes:
     return Landscapes(
         found.capacity,
         tuple(found.by_seed),
-        tuple(first[SMALL[0]]["steps"]),
+        tuple(first[SMALL_NETWORKS[0]]["steps"]),
         tuple(
-            tuple(_panel(name, first[name]["networks"][at]) for name in SMALL)
-            for at in range(len(first[SMALL[0]]["networks"]))
+            tuple(_panel(name, first[name]["networks"][at]) for name in SMALL_NETWORKS)
+            for at in range(len(first[SMALL_NETWORKS[0]]["networks"]))
         ),
-        tuple(_reached(name, [each[name]["networks"][-1] for each in seen]) for name in SMALL),
+        tuple(_reached(name, [each[name]["networks"][-1] for each in seen]) for name in SMALL_NETWORKS),
     )
 
 
 def draw(found: Landscapes) -> Drawing:
-    drawing, every = canvas(len(found.rows), len(SMALL), width=7.6, height=2.75 * len(found.rows))
+    drawing, every = canvas(len(found.rows), len(SMALL_NETWORKS), width=7.6, height=2.75 * len(found.rows))
     for number, row in enumerate(found.rows):
-        axes = every[number * len(SMALL) : (number + 1) * len(SMALL)]
+        axes = every[number * len(SMALL_NETWORKS) : (number + 1) * len(SMALL_NETWORKS)]
         values = np.array([panel.grid for panel in row])
         levels = np.geomspace(values.min(), values.max(), LEVELS)
         inks = [ON_LIGHT if at < LEVELS // 2 else ON_DARK for at in range(LEVELS)]
@@ -97,13 +98,13 @@ def draw(found: Landscapes) -> Drawing:
         axes[0].set_ylabel("along 2nd eigenvector")
         bar = drawing.colorbar(shown, ax=axes, label="training loss", ticks=levels[::2], format="%.2g", pad=0.02)
         bar.minorticks_off()
-    for place in every[-len(SMALL) :]:
+    for place in every[-len(SMALL_NETWORKS) :]:
         place.set_xlabel("along 1st eigenvector")
     return drawing
 
 
 def words(found: Landscapes) -> str:
-    said = "; ".join(
+    parts = "; ".join(
         f"{one.name} {_spread(one.eigenvalue, 2)} ({_spread(one.in_all, 2)}), loss {_spread(one.loss, 3)}, "
         f"{one.weights} weights"
         for one in found.reached
@@ -111,18 +112,18 @@ def words(found: Landscapes) -> str:
     return (
         f"Training loss around a dense network, HardNet and SoftNet (c = {100 * found.capacity:g} %, the head dense in "
         f"all) along the two leading Hessian eigenvectors, seed {found.seeds[0]}. Leading eigenvalue at the end, in "
-        f"the weights that count (in brackets: in all weights, hidden ones too), {_counted(found.seeds)}: {said}."
+        f"the weights that count (in brackets: in all weights, hidden ones too), {_counted(found.seeds)}: {parts}."
     )
 
 
 def _panel(method: str, network: Mapping[str, Any]) -> Panel:
     grid = tuple(tuple(row) for row in network["grid"])
-    return Panel(NAMES[method], network["epoch"], network["loss"], tuple(network["eigenvalues"]), grid)
+    return Panel(SMALL_NETWORK_NAMES[method], network["epoch"], network["loss"], tuple(network["eigenvalues"]), grid)
 
 
 def _reached(method: str, ends: Sequence[Mapping[str, Any]]) -> Reached:
     return Reached(
-        NAMES[method],
+        SMALL_NETWORK_NAMES[method],
         ends[0]["weights"],
         tuple(end["eigenvalues"][0] for end in ends),
         tuple(end["eigenvalues_in_all"][0] for end in ends),

@@ -8,13 +8,14 @@ from typing import Any
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed
+from forgetfree.lab import legend
+from forgetfree.lab.report.figures.figure import Drawing, Run, Series, analysed
 from forgetfree.lab.report.figures.ink import SHADES, canvas, matrix
 from forgetfree.lab.report.figures.of_tickets import series_of
+from forgetfree.lab.report.published import title
 
 TITLE = "Mask correlation"
 
-METHODS = ("wsn", "packnet", "supsup", "piggyback")
 IN_A_ROW = 3
 
 
@@ -23,6 +24,7 @@ class Alike:
     """The tickets of one setting, mean over seeds."""
 
     label: str
+    method: str
     seeds: int
     correlation: tuple[tuple[float | None, ...], ...]
     """Pearson's, of two masks as maps of zeros and ones; None where a mask has no contrast."""
@@ -32,9 +34,9 @@ class Alike:
     """The part of all weights that the task before uses: what masks drawn at random would agree in; mean over tasks."""
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Alike, ...]:
-    """WSN at every capacity, and the other methods with a mask for each task that were run."""
-    return tuple(_alike(one) for one in series_of(runs, METHODS, "tickets"))
+def measure(runs: Sequence[Run]) -> tuple[Alike, ...]:
+    """Every method with a mask for each task that was run, at every capacity."""
+    return tuple(_alike(one) for one in series_of(runs, lambda _, method: method.tickets, "tickets"))
 
 
 def _alike(one: Series) -> Alike:
@@ -43,7 +45,7 @@ def _alike(one: Series) -> Alike:
     matrices = [each["correlation"] for each in found]
     values = tuple(tuple(_mean([matrix[i][j] for matrix in matrices]) for j in tasks) for i in tasks)
     agreement = mean(each["agreement"][t][t - 1] for each in found for t in tasks[1:])
-    return Alike(one.label, len(found), values, agreement, mean(_density(each) for each in found))
+    return Alike(one.label, one.method, len(found), values, agreement, mean(_density(each) for each in found))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -80,7 +82,7 @@ def draw(settings: tuple[Alike, ...]) -> Drawing:
 
 
 def words(settings: tuple[Alike, ...]) -> str:
-    said = "; ".join(
+    parts = "; ".join(
         f"{alike.label}: {_percent(_neighbours(alike))} (shares {100 * alike.agreement:.0f} % of its weights, "
         f"by chance {100 * alike.density:.0f} %)"
         for alike in settings
@@ -89,14 +91,14 @@ def words(settings: tuple[Alike, ...]) -> str:
     text = (
         "Pearson's correlation, in %, of the masks of two tasks, "
         f"mean over {_range(seeds)}; 0: as by chance, 100: the same. "
-        f"A task and the one before it, mean over tasks: {said}."
+        f"A task and the one before it, mean over tasks: {parts}."
     )
-    if any(alike.label.startswith("PackNet") for alike in settings):
-        text += (
-            " PackNet's tickets contain all earlier ones, so its masks are correlated too; the weights that a task of "
-            "PackNet adds are new by construction."
-        )
-    return text
+    nested = dict.fromkeys(title(alike.method) for alike in settings if legend.entry(alike.method).nested)
+    return text + "".join(
+        f" {name}'s tickets contain all earlier ones, so its masks are correlated too; the weights that a task of "
+        f"{name} adds are new by construction."
+        for name in nested
+    )
 
 
 def _range(seeds: Sequence[int]) -> str:

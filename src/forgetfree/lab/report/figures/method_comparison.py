@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from forgetfree.lab.paper import SUGGESTED_FSCIL, options
 from forgetfree.lab.report.columns import accuracy
 from forgetfree.lab.report.figures.comparison import (
     at_best,
@@ -12,8 +13,8 @@ from forgetfree.lab.report.figures.comparison import (
     of_sessions,
     over_sessions,
 )
-from forgetfree.lab.report.figures.figure import Drawing, Missing, Seen, Series, series
-from forgetfree.lab.report.figures.ink import canvas, line_style
+from forgetfree.lab.report.figures.figure import Drawing, Missing, Run, Series, series
+from forgetfree.lab.report.figures.ink import canvas, method_styles
 
 TITLE = "Few-shot methods over sessions"
 
@@ -23,6 +24,7 @@ class Line:
     """A method: overall accuracy after each session that was measured."""
 
     label: str
+    method: str
     session: tuple[int, ...]
     """Counted from one; those that are not here were not measured."""
     accuracy: tuple[float, ...]
@@ -32,11 +34,11 @@ class Line:
     """Whether every session was measured; methods that learn all sessions at once have no more than the ends."""
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Line, ...]:
+def measure(runs: Sequence[Run]) -> tuple[Line, ...]:
     """Each method at the capacity that reaches most at the end."""
     methods = at_best(series(of_sessions(runs)), accuracy)
     if len(methods) < 2:
-        ask = command(runs[0], "--method softnet --method hardnet --method ncm --method joint")
+        ask = command(runs[0], options(SUGGESTED_FSCIL))
         raise Missing(f"there is only {methods[0].label} to compare; make others with: {ask}")
     return tuple(map(_line, methods))
 
@@ -45,13 +47,13 @@ def _line(one: Series) -> Line:
     found = over_sessions(one, "overall")
     points = [(t + 1, *entry) for t, entry in enumerate(found) if entry is not None]
     session, reached, spread = zip(*points, strict=True)
-    return Line(one.label, session, reached, spread, len(points) == len(found))
+    return Line(one.label, one.method, session, reached, spread, len(points) == len(found))
 
 
 def draw(lines: tuple[Line, ...]) -> Drawing:
     drawing, (axes,) = canvas(width=7.2)
-    for number, line in enumerate(lines):
-        look = line_style(number) | ({} if line.whole else {"linestyle": "none", "markersize": 7.0})
+    for line, style in zip(lines, method_styles([line.method for line in lines]), strict=True):
+        look = style | ({} if line.whole else {"linestyle": "none", "markersize": 7.0})
         reached, spread = ([100 * value for value in values] for values in (line.accuracy, line.spread))
         axes.plot(line.session, reached, label=in_legend(line.label), **look)
         if any(spread):
@@ -69,9 +71,9 @@ def words(lines: tuple[Line, ...]) -> str:
     steps = [line for line in lines if line.whole]
     apart = [line.label for line in lines if not line.whole]
     best = max(steps or lines, key=lambda line: line.accuracy[-1])
-    said = (
+    text = (
         f"Overall accuracy over sessions for {len(lines)} methods and settings, each at the capacity that reaches "
         f"most; bars: deviation over runs. The highest that learns session by session is {best.label}: "
         f"{100 * best.accuracy[0]:.1f} % first, {100 * best.accuracy[-1]:.1f} % at the end."
     )
-    return said + (f" Markers alone: {', '.join(apart)}, not measured after every session." if apart else "")
+    return text + (f" Markers alone: {', '.join(apart)}, not measured after every session." if apart else "")

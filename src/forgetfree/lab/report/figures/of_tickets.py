@@ -1,23 +1,36 @@
 """What figures of tickets share: which runs they are of, at which capacity, and how layers are called."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from forgetfree.lab.report.figures.figure import Missing, Seen, Series, analysed, having, series
+from forgetfree.lab import legend
+from forgetfree.lab.paper import WSN
+from forgetfree.lab.report.columns import noisy
+from forgetfree.lab.report.figures.figure import Missing, Run, Series, analysed, having, series
+from forgetfree.registry import MethodEntry
 
 USUAL = 0.1
 """The capacity at which the paper looks into a network."""
 
 
-def series_of(runs: Sequence[Seen], methods: Sequence[str], analysis: str) -> list[Series]:
-    """The series of some methods, by the runs that have the analysis; of the first method one must be there."""
+def series_of(runs: Sequence[Run], wanted: Callable[[str, MethodEntry], bool], analysis: str) -> list[Series]:
+    """The series of the methods that are `wanted`, by the runs that have the analysis.
+
+    One of them must choose what it reuses, as WSN does: tickets that never or always reuse only stand beside it.
+    """
     settings = runs[0].plan["run"]
-    run = f"forgetfree run {settings['experiment']} --method {methods[0]} --scale {settings['scale']}"
-    first = having(runs, lambda seen: seen.method == methods[0], f"this needs a run, made with: {run}")
-    if len(first[0].record.tasks) < 2:
-        raise Missing(f"a single task has nothing to reuse; a run of several is made with: {run}")
-    if not any(seen.folder.analysis(analysis) for seen in first):
-        analysed(first[0], analysis)  # says how to make it
-    return series([seen for seen in runs if seen.method in methods and seen.folder.analysis(analysis)])
+    command = f"forgetfree run {settings['experiment']} --method {WSN} --scale {settings['scale']}"
+    fitting = [run for run in runs if not noisy(run) and wanted(run.method, legend.entry(run.method))]
+    choosing = [run for run in fitting if _chooses(legend.entry(run.method))]
+    having(runs, lambda run: run in choosing, f"this needs a run, made with: {command}")
+    if len(choosing[0].record.tasks) < 2:
+        raise Missing(f"a single task has nothing to reuse; a run of several is made with: {command}")
+    if not any(run.folder.analysis(analysis) for run in choosing):
+        analysed(choosing[0], analysis)  # says how to make it
+    return series([run for run in fitting if run.folder.analysis(analysis)])
+
+
+def _chooses(method: MethodEntry) -> bool:
+    return method.reuses and not method.nested
 
 
 def nearest(members: Sequence[Series], capacity: float = USUAL) -> Series:

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from forgetfree.lab.report.figures.figure import Drawing, Seen, analysed, deviation
-from forgetfree.lab.report.figures.ink import COLOURS, INK, canvas, line_style, whole_ticks
+from forgetfree.lab.legend import COLOURS
+from forgetfree.lab.paper import WSN
+from forgetfree.lab.report.figures.figure import Drawing, Run, analysed, deviation
+from forgetfree.lab.report.figures.ink import INK, canvas, line_style, whole_ticks
 from forgetfree.lab.report.figures.of_tickets import nearest, series_of, short
 
 TITLE = "Reuse ablation"
@@ -41,9 +43,9 @@ class Ablation:
     """Whether tickets gave the accuracies of the records exactly."""
 
 
-def measure(runs: Sequence[Seen]) -> Ablation:
+def measure(runs: Sequence[Run]) -> Ablation:
     """WSN at the capacity nearest to 10 %."""
-    chosen = nearest(series_of(runs, ["wsn"], "reuse"))
+    chosen = nearest(series_of(runs, lambda method, _: method == WSN, "reuse"))
     found = [analysed(run, "reuse") for run in chosen.runs]
     tasks = range(len(found[0]["tasks"]))
     seeds = {variant: [_known([each["variants"][variant][t] for each in found]) for t in tasks] for variant in LABELS}
@@ -103,11 +105,11 @@ def draw(ablation: Ablation) -> Drawing:
 
 def words(ablation: Ablation) -> str:
     later = {variant: _known(values[1:]) for variant, values in ablation.accuracy.items()}
-    said = ", ".join(f"{LABELS[variant]} {100 * mean(known):.1f} %" for variant, known in later.items() if known)
+    parts = ", ".join(f"{LABELS[variant]} {100 * mean(known):.1f} %" for variant, known in later.items() if known)
     at = max(range(len(ablation.layers)), key=lambda number: ablation.lost[number])
     text = (
         f"{ablation.label}, mean over {ablation.seeds} seed{'s, with deviation' if ablation.seeds > 1 else ''}: "
-        f"mean accuracy of the tasks after the first, {said}. Without its reused weights the layer "
+        f"mean accuracy of the tasks after the first, {parts}. Without its reused weights the layer "
         f"{short(ablation.layers[at])} costs most, {100 * ablation.lost[at]:.1f} points (bars: deviation over tasks). "
         f"{min(ablation.images) // ablation.seeds} test images of each task."
     )

@@ -8,8 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from forgetfree.lab.paper import HARDNET, SOFTNET, options
 from forgetfree.lab.report.figures.comparison import command, counted, in_legend, of_sessions, over_sessions
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, having, series
+from forgetfree.lab.report.figures.figure import Drawing, Run, Series, having, series
 from forgetfree.lab.report.figures.ink import INK, canvas, line_style
 
 TITLE = "Sessions of SoftNet and HardNet"
@@ -40,11 +41,11 @@ class Panel:
     curves: tuple[Sessions, ...]
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Panel, ...]:
+def measure(runs: Sequence[Run]) -> tuple[Panel, ...]:
     """All capacities of SoftNet where there are several, then every capacity that HardNet has as well."""
-    ask = command(of_sessions(runs)[0], "--method softnet --method hardnet --set capacity=0.5,0.8")
-    soft = series(having(runs, lambda run: run.method == "softnet", f"this figure needs SoftNet; make it with: {ask}"))
-    hard = series([run for run in runs if run.method == "hardnet"])
+    ask = command(of_sessions(runs)[0], options((SOFTNET, HARDNET)), "--set capacity=0.5,0.8")
+    soft = series(having(runs, lambda run: run.method == SOFTNET, f"this figure needs SoftNet; make it with: {ask}"))
+    hard = series([run for run in runs if run.method == HARDNET])
     shared = sorted({one.capacity or 1.0 for one in soft} & {one.capacity or 1.0 for one in hard})
     panels = []
     if len(soft) > 1 or not shared:
@@ -113,12 +114,12 @@ def _plot(axes: Axes, one: Sessions, number: int) -> None:
 def words(panels: tuple[Panel, ...]) -> str:
     settings = {one.label: one for panel in panels for one in panel.curves}
     ranked = sorted(settings.values(), key=lambda one: one.overall[-1] or 0.0)
-    said = f"Highest at the end is {_ends(ranked[-1])}"
+    text = f"Highest at the end is {_ends(ranked[-1])}"
     if len(ranked) > 1:
-        said += f", lowest {_ends(ranked[0])}"
+        text += f", lowest {_ends(ranked[0])}"
     return (
         f"Accuracy over {len(ranked[0].overall)} few-shot sessions: solid on all classes met, dashed on base classes, "
-        f"dash-dotted on novel ones; bands: deviation over runs. {said}."
+        f"dash-dotted on novel ones; bands: deviation over runs. {text}."
     )
 
 

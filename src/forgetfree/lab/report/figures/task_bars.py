@@ -3,8 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 from statistics import mean
 
+from forgetfree.lab import legend
+from forgetfree.lab.paper import SUGGESTED_TIL, options
 from forgetfree.lab.report.columns import accuracy
 from forgetfree.lab.report.figures.comparison import (
     at_best,
@@ -14,8 +17,8 @@ from forgetfree.lab.report.figures.comparison import (
     mean_and_deviation,
     of_tasks,
 )
-from forgetfree.lab.report.figures.figure import Drawing, Missing, Seen, Series, series
-from forgetfree.lab.report.figures.ink import COLOURS, INK, canvas
+from forgetfree.lab.report.figures.figure import Drawing, Missing, Run, Series, series
+from forgetfree.lab.report.figures.ink import INK, canvas
 
 TITLE = "Methods task by task"
 MOST_GROUPS = 10
@@ -30,6 +33,7 @@ class Bars:
     """A method: a bar for each group of tasks."""
 
     label: str
+    method: str
     height: tuple[float, ...]
     """The mean accuracy at the end of the tasks of a group."""
     spread: tuple[float, ...]
@@ -45,11 +49,11 @@ class Comparison:
     bars: tuple[Bars, ...]
 
 
-def measure(runs: Sequence[Seen]) -> Comparison:
+def measure(runs: Sequence[Run]) -> Comparison:
     """Each method at the capacity that reaches most."""
     methods = at_best(series(of_tasks(runs)), accuracy)
     if len(methods) < 2:
-        ask = command(runs[0], "--method wsn --method packnet --method finetune")
+        ask = command(runs[0], options(SUGGESTED_TIL))
         raise Missing(f"there is only {methods[0].label} to compare; make others with: {ask}")
     tasks = len(runs[0].record.tasks)
     size = math.ceil(tasks / MOST_GROUPS)
@@ -60,18 +64,19 @@ def measure(runs: Sequence[Seen]) -> Comparison:
 def _bars(one: Series, groups: Sequence[tuple[int, int]]) -> Bars:
     found = [mean_and_deviation([mean(by_task(run)[first - 1 : last]) for run in one.runs]) for first, last in groups]
     height, spread = zip(*found, strict=True)
-    return Bars(one.label, height, spread)
+    return Bars(one.label, one.method, height, spread)
 
 
 def draw(comparison: Comparison) -> Drawing:
     rows = math.ceil(len(comparison.groups) / GROUPS_IN_ROW)
     drawing, axes = canvas(rows, 1, width=9.0, height=2.3 * rows + 0.7)
     width = 0.86 / len(comparison.bars)
+    colours = [legend.entry(bars.method).colour for bars in comparison.bars]
+    hatches = _hatches(colours)
     for row, each in enumerate(axes):
         shown = range(row * GROUPS_IN_ROW, min((row + 1) * GROUPS_IN_ROW, len(comparison.groups)))
         for number, bars in enumerate(comparison.bars):
-            colour = COLOURS[number % len(COLOURS)]
-            hatch = HATCHES[number // 2 % len(HATCHES)] if _hatched(number) else ""
+            colour, hatch = colours[number], hatches[number]
             each.bar(
                 [place + (number - (len(comparison.bars) - 1) / 2) * width for place in range(len(shown))],
                 [100 * bars.height[group] for group in shown], 0.9 * width,
@@ -89,9 +94,17 @@ def draw(comparison: Comparison) -> Drawing:
     return drawing
 
 
-def _hatched(number: int) -> bool:
-    """Every other one; where colours come round again, those that were not."""
-    return (number + number // len(COLOURS)) % 2 == 1
+def _hatches(colours: Sequence[str]) -> list[str]:
+    """Of every other bar, and so that no two bars of a colour and no two neighbours have the same."""
+    hatches: list[str] = []
+    for number, colour in enumerate(colours):
+        turn = number // 2 % len(HATCHES)
+        order = [*HATCHES[turn:], *HATCHES[:turn]]
+        order = [*order, ""] if number % 2 else ["", *order]
+        taken = {hatch for other, hatch in zip(colours, hatches, strict=False) if other == colour} | {*hatches[-1:]}
+        crossed = (one + other for one, other in combinations(HATCHES, 2))
+        hatches.append(next((hatch for hatch in chain(order, crossed) if hatch not in taken), order[0]))
+    return hatches
 
 
 def _named(group: tuple[int, int]) -> str:

@@ -11,12 +11,13 @@ from statistics import mean
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
+from forgetfree.lab.paper import SOFTNET, WSN
 from forgetfree.lab.report.figures.comparison import command, of_tasks
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, having, series
+from forgetfree.lab.report.figures.figure import Drawing, Run, Series, having, series
 from forgetfree.lab.report.figures.ink import SHADES, canvas, matrix
 
 TITLE = "Transfer between tickets"
-READINGS = {"trained": "wsn", "trained, noisy": "softnet"}
+READINGS = {"trained": WSN, "trained, noisy": SOFTNET}
 """Where a record has the accuracies → whose they are."""
 STEPS = 21
 """Of the key to shades: vectors, no picture."""
@@ -45,32 +46,30 @@ class Panel:
         return mean(self.values[t - 1][t] for t in range(1, len(self.values)))
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Panel, ...]:
+def measure(runs: Sequence[Run]) -> tuple[Panel, ...]:
     """The smallest and the largest capacity of WSN, each without and with noise."""
     ask = command(
         of_tasks(runs)[0],
-        "--method wsn --set capacity=0.05,0.5 --set background_noise=1e-3 --set protocol.forward=true",
+        f"--method {WSN} --set capacity=0.05,0.5 --set background_noise=1e-3 --set protocol.forward=true",
     )
     found = having(
         runs,
-        lambda run: run.method == "wsn" and len(run.record.transfer.get("matrix", {}).get("trained", [])) > 1,
+        lambda run: run.method == WSN and len(run.record.transfer.get("matrix", {}).get("trained", [])) > 1,
         f"this figure needs transfer matrices of WSN, of two tasks or more; make them with: {ask}",
     )
     smallest, *larger = series(found)
     ends = [smallest, *larger[-1:]]
-    readings = [
-        key for key in READINGS if all(key in run.record.transfer["matrix"] for one in ends for run in one.runs)
-    ]
-    return tuple(_panel(one, reading) for one in ends for reading in readings)
+    kinds = [key for key in READINGS if all(key in run.record.transfer["matrix"] for one in ends for run in one.runs)]
+    return tuple(_panel(one, kind) for one in ends for kind in kinds)
 
 
-def _panel(one: Series, reading: str) -> Panel:
-    tables = [run.record.transfer["matrix"][reading] for run in one.runs]
+def _panel(one: Series, kind: str) -> Panel:
+    tables = [run.record.transfer["matrix"][kind] for run in one.runs]
     tasks = range(len(tables[0]))
     values = tuple(tuple(mean(table[i][j] for table in tables) for j in tasks) for i in tasks)
     random = mean(mean(run.record.transfer["random"]) for run in one.runs)
-    (seen,) = series([replace(run, method=READINGS[reading]) for run in one.runs])
-    return Panel(seen.label, seen.method == "softnet", values, random)
+    (reading,) = series([replace(run, method=READINGS[kind]) for run in one.runs])
+    return Panel(reading.label, reading.method == SOFTNET, values, random)
 
 
 def draw(panels: tuple[Panel, ...]) -> Drawing:
@@ -91,7 +90,7 @@ def draw(panels: tuple[Panel, ...]) -> Drawing:
 
 
 def words(panels: tuple[Panel, ...]) -> str:
-    said = "; ".join(
+    parts = "; ".join(
         f"{panel.label}: {100 * panel.own:.1f} % on the diagonal, {100 * panel.before:.1f} % right of it"
         for panel in panels
     )
@@ -99,5 +98,5 @@ def words(panels: tuple[Panel, ...]) -> str:
     return (
         "Accuracy of the ticket of one task (row) on another (column) through the head that the asked task trained: "
         "left of the diagonal tickets of later tasks answer, right of it those of tasks before. "
-        f"{said}; random networks reach {100 * panels[0].random:.1f} %.{soft}"
+        f"{parts}; random networks reach {100 * panels[0].random:.1f} %.{soft}"
     )

@@ -6,9 +6,13 @@ from statistics import mean
 
 from matplotlib.axes import Axes
 
-from forgetfree.lab.report.figures.figure import Drawing, Seen, Series, analysed, deviation
-from forgetfree.lab.report.figures.ink import COLOURS, DASHES, INK, canvas, line_style, whole_ticks
+from forgetfree.lab import legend
+from forgetfree.lab.legend import COLOURS
+from forgetfree.lab.paper import WSN
+from forgetfree.lab.report.figures.figure import Drawing, Run, Series, analysed, deviation
+from forgetfree.lab.report.figures.ink import DASHES, INK, canvas, line_style, whole_ticks
 from forgetfree.lab.report.figures.of_tickets import nearest, series_of, short
+from forgetfree.lab.report.published import title
 
 TITLE = "Weight reuse"
 
@@ -21,6 +25,7 @@ class Reuse:
     """The tickets of one setting, mean over seeds."""
 
     label: str
+    method: str
     seeds: int
     sets: Mapping[str, tuple[float, ...]]
     """Set → part of all weights that is in it after each task."""
@@ -31,11 +36,13 @@ class Reuse:
     """How many tasks use a weight at the end → part of each layer."""
 
 
-def measure(runs: Sequence[Seen]) -> tuple[Reuse, ...]:
-    """WSN at the capacity nearest to 10 %, and PackNet where it was run."""
-    found = series_of(runs, ["wsn", "packnet"], "tickets")
-    chosen = nearest([one for one in found if one.method == "wsn"])
-    return tuple(_reuse(one) for one in [chosen, *(one for one in found if one.method == "packnet")])
+def measure(runs: Sequence[Run]) -> tuple[Reuse, ...]:
+    """Methods that reuse weights, at the capacity nearest to 10 % where they have several; WSN first."""
+    found = series_of(runs, lambda _, method: method.reuses, "tickets")
+    chosen = [one for one in found if one.capacity is None]
+    for method in dict.fromkeys(one.method for one in found if one.capacity is not None):
+        chosen.append(nearest([one for one in found if one.method == method and one.capacity is not None]))
+    return tuple(_reuse(one) for one in sorted(chosen, key=lambda one: one.method != WSN))
 
 
 def _reuse(one: Series) -> Reuse:
@@ -56,7 +63,7 @@ def _reuse(one: Series) -> Reuse:
         for layer in layers
     }
     shares = {kind: tuple(by_layer[layer][k] for layer in layers) for k, kind in enumerate(SHARES)}
-    return Reuse(one.label, len(found), sets, spread, layers, shares)
+    return Reuse(one.label, one.method, len(found), sets, spread, layers, shares)
 
 
 def _shares(uses: Sequence[int]) -> tuple[float, ...]:
@@ -125,6 +132,6 @@ def words(settings: tuple[Reuse, ...]) -> str:
             f"tasks together use {100 * reuse.sets['all used'][-1]:.1f} %, and "
             f"{100 * reuse.sets['reused for all tasks'][-1]:.1f} % are in every ticket."
         )
-    if any(reuse.label.startswith("PackNet") for reuse in settings):
-        parts.append("A ticket of PackNet contains all that earlier tasks kept: it reuses without choice.")
+    nested = dict.fromkeys(title(reuse.method) for reuse in settings if legend.entry(reuse.method).nested)
+    parts += [f"A ticket of {name} contains all that earlier tasks kept: it reuses without choice." for name in nested]
     return " ".join(parts)

@@ -1,0 +1,86 @@
+"""Cached features: where the backbone stands still, images go through it once and a head learns from what came out.
+
+    features, labels = extract_features(backbone, task.train, batch_size=256)
+    fit the head on cached(task, backbone, batch_size=256)
+
+They are what the backbone gives batch by batch in eval mode, equal bit for bit for batches of the same size.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import IterableDataset
+
+from forgetfree.batches import batches, count_samples, explained, tensors_of
+from forgetfree.contracts import Data, Inputs, Task
+from forgetfree.errors import InputError
+from forgetfree.modules import as_call
+
+Cast = Callable[[Inputs], Inputs]
+"""Inputs brought to the device and floating-point type of the backbone."""
+
+
+def extract_features(
+    module: nn.Module,
+    data: Data,
+    *,
+    batch_size: int,
+    cast: Cast | None = None,
+    loader: Mapping[str, Any] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Features of all samples, in their order, and their labels; in eval mode, without gradient and autocast."""
+    # with classes, labels would be checked against them; here they are only passed on
+    unchecked = Task("features", (), data, loss="mse", outputs=1)
+    there = isinstance(data, IterableDataset) or count_samples(data) > 0
+    found, labels = [], []
+    with evaluated(module), torch.no_grad():
+        for batch in batches(unchecked, data, batch_size, loader=loader) if there else ():
+            inputs = cast(batch.inputs) if cast is not None else batch.inputs
+            device = next(tensors_of(inputs)).device
+            args, kwargs = as_call(inputs)
+            with explained(inputs, None, ""), torch.autocast(device.type, enabled=False):
+                features = module(*args, **kwargs)
+            if not isinstance(features, Tensor):
+                raise InputError(f"a backbone gives one tensor of features; got a {type(features).__name__}.")
+            found.append(features)
+            labels.append(batch.labels.to(features.device))
+    if not found:
+        raise InputError("there is no sample to take features of.")
+    return torch.cat(found), torch.cat(labels)
+
+
+def cached(
+    task: Task,
+    module: nn.Module,
+    *,
+    batch_size: int,
+    cast: Cast | None = None,
+    loader: Mapping[str, Any] | None = None,
+) -> Task:
+    """The task with features in place of its images, for training and validation.
+
+    Each image is seen once, as it is: `augment` is left out. To train on several views of an image, put them into the
+    task first.
+    """
+
+    def seen(data: Data) -> tuple[Tensor, Tensor]:
+        return extract_features(module, data, batch_size=batch_size, cast=cast, loader=loader)
+
+    valid = None if task.valid is None else seen(task.valid)
+    return replace(task, train=seen(task.train), valid=valid, augment=None)
+
+
+@contextmanager
+def evaluated(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode; on leaving, each of its parts is in the mode it was in."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

@@ -1,0 +1,364 @@
+"""FewShotLearner: the host of all few-shot class-incremental methods.
+
+The first session is large and teaches the network; each later one brings a few classes with a few images. All learn in
+one ticket, that of the first session, and one head answers for all classes seen: `predict` takes no task name.
+
+A method is a dataclass on top of this one, whose fields join those below, and says what is learned in a few hooks:
+
+    start()                   make what is kept from session to session (named in `state`)
+    first(task, context)      what the first session sees of the network while it learns; a dense network if not said
+    later(task, context)      what a later session sees, by which loss it learns
+    answers(session, context) the head that answers from now on, when the network of the session is kept
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from forgetfree import deprecation, settings, state
+from forgetfree.certificate import Verified
+from forgetfree.contracts import Inputs, LearnerState, Memory, Task, TaskRecord
+from forgetfree.engine import Context, Engine, ProgressCallback
+from forgetfree.errors import InputError, TaskError
+from forgetfree.few_shot.exemplars import check_classes, check_keepable, rehearsing
+from forgetfree.heads import HEADS, HeadFactory, Prototypes, check_heads, linear_head, nearest_mean
+from forgetfree.modules import Placement
+from forgetfree.network import Layout, Masked, SharedNetwork
+from forgetfree.replay import ReplayStore
+from forgetfree.rng import check_seed
+from forgetfree.settings import FIXED, LATER, LOCAL, NEITHER, Whole
+from forgetfree.tickets import PackedMask
+from forgetfree.training.phases import train
+from forgetfree.training.recipe import Recipe, full_name, is_recipe
+from forgetfree.training.session import Session, TaskModel
+from forgetfree.views import SeenThrough
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class FewShotLearner:
+    """Learn one large session, then classes from a few images each; one answer for all classes seen."""
+
+    backbone: InitVar[nn.Module] = field(kw_only=False)
+    recipe: Annotated[Recipe | None, is_recipe] = None
+    """How the first session is trained."""
+    session: Annotated[Recipe | None, is_recipe, LATER] = None
+    """How later sessions are trained; may be changed between them, or given for one of them."""
+    heads: Annotated[HeadFactory | None, FIXED, LATER] = None
+    """What answers: mostly the nearest class mean, by one metric or another."""
+    masked: Annotated[Masked, FIXED, LOCAL] = None
+    """Which tensors are shared through masks: name patterns or a predicate."""
+    seed: Annotated[int, lambda _, value: check_seed(value), FIXED] = 0
+    device: Annotated[torch.device | str | None, NEITHER, LOCAL] = None
+    cache_bytes: Annotated[int, Whole("how many bytes of ready answers are kept"), NEITHER, LOCAL, FIXED] = 1 << 30
+
+    scenario: ClassVar[Literal["fscil"]] = "fscil"
+    forget_free: ClassVar[bool] = False
+    state: ClassVar[tuple[str, ...]] = ()
+    """What the method keeps from session to session beside the network and its exemplars."""
+    resumable_state: ClassVar[tuple[str, ...]] = ()
+    """What it keeps only to go on to the same bits: not in every archive."""
+    side: ClassVar[tuple[str, ...]] = ()
+    """Modules that answers need beside the network, made in `start`: attention, gates, a generator."""
+    base: ClassVar[str] = "dense"
+    """What kind of network the first session teaches: methods with the same kind, and the same fields, share one."""
+    default_recipe: ClassVar[Recipe] = Recipe()
+    default_session: ClassVar[Recipe] = Recipe()
+    default_heads: ClassVar[Any] = staticmethod(nearest_mean)
+    head_kind: ClassVar[type[nn.Module]] = Prototypes
+    head_words: ClassVar[str] = "this method answers by the nearest class mean: heads are 'euclidean' or 'cosine'"
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Fields that had other names once: old name → new one."""
+
+    def __post_init__(self, backbone: nn.Module) -> None:
+        self.recipe = self.recipe or self.default_recipe
+        self.session = self.session or self.default_session
+        self.heads = self.heads or self.default_heads
+        assert self.heads is not None
+        check_heads(self.heads, self.head_kind, self.head_words)
+        self.network = SharedNetwork(backbone, masked=self.masked, device=self.device)
+        self.replay = ReplayStore(per_class=getattr(self, "exemplars", 0))
+        """Images of earlier classes, where the method keeps some."""
+        engine = Engine(
+            self.answer, self._placement, heads=self.heads, seed=self.seed, cache_bytes=self.cache_bytes,
+            single_head=True,
+        )  # fmt: skip
+        self.start()
+        self.check()
+        self.engine = engine
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        settings.assign(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return deprecation.by_old_name(self, name, deprecation.LEARNER)
+
+    def __repr__(self) -> str:
+        fields = settings.own_fields(type(self), FewShotLearner)
+        said = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields)
+        return f"{type(self).__name__}({said}) with {len(self.tasks)} sessions and {len(self.classes)} classes"
+
+    # what a method says
+
+    def start(self) -> None:
+        """Make what is kept from session to session."""
+
+    def check(self) -> None:
+        """Refuse fields that do not go together; asked whenever one of them changes."""
+
+    def base_kind(self) -> str:
+        """What kind of network the first session teaches, where a field decides."""
+        return self.base
+
+    def first_head(self) -> HeadFactory:
+        """What makes the head that the first session learns with."""
+        return linear_head
+
+    def first(self, task: Task, context: Context) -> TaskModel:
+        """What the first session sees of the network while it learns."""
+        return SeenThrough(self.network.trainable_view(), self.network.everything)
+
+    def later(self, task: Task, context: Context) -> TaskModel:
+        """What a later session sees of the network while it learns; its `head` is the one to learn with."""
+        raise InputError(f"{type(self).__name__} does not say what a later session sees: give it later().")
+
+    def answers(self, session: Session, context: Context) -> nn.Module:
+        """The head that answers from now on."""
+        raise InputError(f"{type(self).__name__} does not say what answers: give it answers().")
+
+    def uses_all_weights(self) -> bool:
+        """Whether answers need every weight, those outside of the ticket too."""
+        return False
+
+    def accept(self, task: Task) -> None:
+        """Refuse a session that this method could not learn."""
+
+    def session_task(self, joined: Task, task: Task) -> Task:
+        """What a session trains on: `task` with its classes after all others, and exemplars of earlier ones."""
+        return rehearsing(joined, self.replay)
+
+    def check_storable(self, *, resumable: bool) -> None:
+        """Refuse to be stored in this way."""
+
+    def answer(self, task: str) -> nn.Module:
+        """A plain module, inputs → features: what the head sees."""
+        return self.network.answer(next(iter(self.network.tickets)))
+
+    # what the host does
+
+    def learn(
+        self,
+        task: Task,
+        checkpoint: Path | str | None = None,
+        progress: ProgressCallback | None = None,
+        *,
+        recipe: Recipe | None = None,
+        capacity: float | None = None,
+    ) -> None:
+        """Learn one more session. `checkpoint` is a file that lets a killed `learn` go on, to the same bits.
+
+        `recipe` is for this session alone, whether it is the first or a later one; so is `capacity`, for the first.
+        """
+        with self.learning(task, recipe=recipe, capacity=capacity) as session:
+            train(session, self._recipe(), self.engine, checkpoint, progress, mark=self._mark())
+
+    @contextmanager
+    def learning(self, task: Task, *, recipe: Recipe | None = None, capacity: float | None = None) -> Iterator[Session]:
+        """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
+        with self.engine.exclusive(task):
+            self.accept(task)
+            self.coming = task
+            joined = self.engine.with_global_labels(task)
+            check_classes(task)
+            if self.replay.per_class:
+                check_keepable(task)
+            first = not self.engine.learned
+            values = {"recipe" if first else "session": recipe, "capacity": capacity}
+            if capacity is not None and not first:
+                raise InputError("capacity is that of the first session: later ones learn in its ticket.")
+            with settings.given(self, values) as given:
+                context = self._context(task.name)
+                model = (self.first if first else self.later)(joined, context)
+                with self._session(self.session_task(joined, task), model, context, given) as made:
+                    yield made
+
+    @contextmanager
+    def _session(
+        self, task: Task, model: TaskModel, context: Context, given: Mapping[str, Any] | None = None
+    ) -> Iterator[Session]:
+        first = not self.engine.learned
+
+        def keep(session: Session) -> nn.Module:
+            network = session.model.settled()
+            if first:
+                self.network.keep(task.name, network, session.model.ticket())
+            else:
+                self.network.commit(context.first, network)
+            return self.answers(session, context)
+
+        with self.engine.session(
+            task,
+            model,
+            keep,
+            rollback=(self, self.network),
+            loader=context.recipe.loader,
+            head=self.first_head() if first else model.head,
+            settings=self._first_identity() if first else settings.identity(self, first=False),
+            given={name: settings.described(value) for name, value in (given or {}).items()},
+        ) as session:
+            yield session
+
+    def predict(self, inputs: Inputs, task: None = None) -> Tensor:
+        """A score for every class seen, in the order of `classes`; in eval mode, without gradient."""
+        if task is not None:
+            raise TaskError(
+                f"few-shot sessions are not asked by name: one answer has a score for each of the "
+                f"{len(self.classes)} classes met. Leave task={task!r} out."
+            )
+        return self.engine.answer_all(inputs)
+
+    @property
+    def classes(self) -> tuple[int | str, ...]:
+        """All classes seen, in the order of the scores that `predict` gives."""
+        return self.engine.seen_classes
+
+    @property
+    def tasks(self) -> Mapping[str, TaskRecord]:
+        """What is learned, by name, in order."""
+        return self.engine.tasks
+
+    @property
+    def base_name(self) -> str:
+        """What the network of the first session depends on, data and recipe apart: equal for those that share it."""
+        known = settings.settings_of(type(self))
+        words = [self.base_kind()]
+        head, usual = _kind(self.first_head()), _kind(type(self).default_heads)
+        words += [head] if head not in ("linear", usual) else []
+        for name, value in self._first_fields().items():
+            default = known[name].default
+            if value != default:
+                words.append(_written(value) if default is settings.MISSING else f"{name}={_written(value)}")
+        return "-".join(words)
+
+    def task_modules(self, task: str) -> dict[str, nn.Module]:
+        """Backbone and head of the last session as plain modules; they are the caller's."""
+        return self.engine.task_modules(task)
+
+    def verify(self) -> list[Verified]:
+        """The last session, which answers for all, beside the certificate it got when it was learned."""
+        return self.engine.verify()
+
+    def remove(self, task: str) -> None:
+        """A session cannot be removed: one head tells its classes from all others."""
+        self.engine.refuse_unknown([task])
+        raise TaskError(f"session {task!r} cannot be removed: one head tells its classes from all others met.")
+
+    def layout(self) -> Layout:
+        """Every tensor of the backbone: shape, kind (masked, owned, fixed) and why. Print it."""
+        return self.network.layout()
+
+    def memory(self) -> Memory:
+        """The network in its one ticket, the head that answers, and what is kept for training only, exemplars too."""
+        kept = (*self.state, *self.resumable_state)
+        training = {full: t for name in kept for full, t in state.tensors_in(name, getattr(self, name)).items()}
+        extras = {full: t for name in self.side for full, t in state.tensors_in(name, getattr(self, name)).items()}
+        memory = self.network.memory(self.engine.heads.tensors(), {**training, **self.replay.tensors()}, extras)
+        if not self.uses_all_weights():
+            return memory
+        return replace(memory, used={name: PackedMask.full(mask.shape) for name, mask in memory.used.items()})
+
+    def to(self, device: torch.device | str) -> "FewShotLearner":
+        """Move all that is kept between sessions."""
+        with self.engine.moved(device):
+            self.network.to(device)
+            for name in (*self.state, *self.resumable_state, *self.side):
+                object.__setattr__(self, name, state.moved(getattr(self, name), device))
+            self.device = device
+        return self
+
+    def to_state(self, *, resumable: bool = False) -> LearnerState:
+        """The learner as plain values and tensors: what an archive holds."""
+        settings.check_all(self)
+        self.check_storable(resumable=resumable)
+        with self.engine.consistent_read():
+            memory, beside = self.network.to_state(self.memory())
+            training = {**beside, "exemplars": self.replay.to_state()}
+            training |= {"optimizer": dict(self.engine.optimizer)} if resumable else {}
+            for name in (*self.state, *self.side, *(self.resumable_state if resumable else ())):
+                training |= state.to_state(name, getattr(self, name), resumable=resumable)
+            arguments = settings.stored_fields(self) | {"heads": self.engine.kind_of_heads}
+            return LearnerState(self.network.module, arguments, memory, self.engine.learned, training, resumable)
+
+    @classmethod
+    def from_state(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "FewShotLearner":
+        """A learner made again from what was stored."""
+        names = set(stored.memory.shared)
+        arguments = settings.current_names(cls, stored.arguments)
+        session = Recipe.from_described(stored.arguments["session"])
+        given = {**arguments, "session": session, "masked": lambda name, *_: name in names, **others}
+        learner = cls(backbone, **given)
+        learner.network.from_state(stored)
+        learner.replay = learner.replay.from_state(stored.training["exemplars"])
+        for name in (*cls.state, *cls.side, *(cls.resumable_state if stored.resumable else ())):
+            value = getattr(learner, name)
+            restored = state.from_state(name, value, stored.training, stored.memory.tickets, learner.seed)
+            object.__setattr__(learner, name, restored)
+        learner.engine.from_state(stored)
+        learner.check()
+        return learner
+
+    def _recipe(self) -> Recipe:
+        recipe = self.session if self.engine.learned else self.recipe
+        return recipe or Recipe()
+
+    def _mark(self) -> str:
+        """What tells the later phases of a first session apart, whose first phase may be shared with other methods."""
+        first = not self.engine.learned
+        return (
+            settings.digest(settings.identity(self, first=True) | settings.identity(self, first=False)) if first else ""
+        )
+
+    def _first_fields(self) -> dict[str, Any]:
+        own = settings.own_fields(type(self), FewShotLearner)
+        reached = settings.identity(self, first=True)
+        known = settings.settings_of(type(self))
+        return {
+            name: reached[name] for name in own if name in reached and settings.NAMES_BASE not in known[name].markers
+        }
+
+    def _first_identity(self) -> dict[str, Any]:
+        """All that the network of the first session depends on, what every checkpoint says of itself apart."""
+        return {"base": self.base_kind(), "head": _kind(self.first_head()), **self._first_fields()}
+
+    def _context(self, task: str) -> Context:
+        records = list(self.engine.learned.values())
+        first = records[0] if records else None
+        return Context(
+            self.seed,
+            self.engine.position,
+            self._placement(),
+            self.recipe or Recipe(),
+            known=len(self.classes),
+            base=len(first.classes) if first else 0,
+            first=first.name if first else task,
+            first_inputs=first.inputs if first else None,
+            head=next(iter(self.engine.heads.kept.values()), None),
+        )
+
+    def _placement(self) -> Placement:
+        return self.network.placement
+
+
+def _kind(factory: HeadFactory) -> str:
+    return next((name for name, made in HEADS.items() if made is factory), full_name(factory))
+
+
+def _written(value: Any) -> str:
+    """A value in the name of a file: short, but never the same for two."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value).replace("/", "_").replace(" ", "")

@@ -1,0 +1,72 @@
+"""State: what a method keeps from task to task beside its network; named once, then stored, moved and counted for it.
+
+A value is a number, a tensor, a mapping of values by name, a module, or something that says by itself how it is stored
+(`Scores`, a replay store). It is replaced as a whole, never written into, so that a rollback is a reference put back.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from forgetfree.modules import clone, named_tensors, with_tensors
+from forgetfree.tickets import Ticket
+
+
+@runtime_checkable
+class Storable(Protocol):
+    """A value of a class of its own: how it is stored, and how it is made again from what was."""
+
+    def to_state(self, *, resumable: bool) -> dict[str, Any]: ...
+    def from_state(self, state: Mapping[str, Any], tickets: Mapping[str, Ticket], seed: int) -> Any: ...
+    def plain(self) -> Mapping[str, Tensor]: ...
+    def on(self, device: torch.device | str) -> Any: ...
+
+
+def tensors_in(name: str, value: Any) -> dict[str, Tensor]:
+    """All tensors of a value, by name: what it costs."""
+    if isinstance(value, Tensor):
+        return {name: value}
+    if isinstance(value, Storable):
+        return {f"{name}.{key}": tensor for key, tensor in value.plain().items()}
+    if isinstance(value, nn.Module):
+        return {f"{name}.{key}": tensor.detach() for key, tensor in named_tensors(value)}
+    if isinstance(value, Mapping):
+        return {full: each for key, item in value.items() for full, each in tensors_in(f"{name}.{key}", item).items()}
+    return {}
+
+
+def to_state(name: str, value: Any, *, resumable: bool) -> dict[str, Any]:
+    """A value as plain trees of tensors, by the names an archive has for it."""
+    if isinstance(value, Storable):
+        return value.to_state(resumable=resumable)
+    if isinstance(value, nn.Module):
+        return {name: dict(named_tensors(value))}
+    return {name: _plain(value)}
+
+
+def from_state(name: str, value: Any, state: Mapping[str, Any], tickets: Mapping[str, Ticket], seed: int) -> Any:
+    """The value that was stored; `value` is what a new learner has in its place."""
+    if isinstance(value, Storable):
+        return value.from_state(state, tickets, seed)
+    if isinstance(value, nn.Module):
+        return with_tensors(value, state[name])
+    return state[name]
+
+
+def moved(value: Any, device: torch.device | str) -> Any:
+    """The same value on another device."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Storable):
+        return value.on(device)
+    if isinstance(value, nn.Module):
+        return clone(value).to(device)
+    if isinstance(value, Mapping):
+        return {key: moved(item, device) for key, item in value.items()}
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value

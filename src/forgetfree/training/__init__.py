@@ -1,0 +1,17 @@
+"""Training: a Recipe says how, a Session is one task being learned, `fit` is the only optimisation loop."""
+
+from forgetfree.training.loop import Progress, ProgressCallback, fit
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.session import Fitted, Phase, Session, TaskModel, task_loss
+
+__all__ = [
+    "Fitted",
+    "Phase",
+    "Progress",
+    "ProgressCallback",
+    "Recipe",
+    "Session",
+    "TaskModel",
+    "fit",
+    "task_loss",
+]
