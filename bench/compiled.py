@@ -12,7 +12,7 @@ from bench.nets import MLP, RESNET20, Net
 from bench.rivals import Call, Effort, take_turns
 from bench.step import ours
 from bench.tables import Table
-from forgetfree.training import without_denormals
+from forgetfree.training.loop import without_denormals
 
 ROWS = [(MLP, 10), (MLP, 64), (RESNET20, 64)]
 

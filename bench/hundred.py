@@ -27,7 +27,8 @@ from bench.tables import WIDTH, Table
 from forgetfree import METHODS, Recipe, Task
 from forgetfree.heads import linear_head_without_bias
 from forgetfree.lab.experiment import build, plan
-from forgetfree.training import quick_step, task_loss
+from forgetfree.training.loop import quick_step
+from forgetfree.training.session import task_loss
 
 EXPERIMENT, CAPACITY, IMAGES, CACHE = "til/omniglot_rotation", 0.05, 24, 64 << 20
 FULL_AFTER = 20
@@ -130,11 +131,11 @@ def _step(learner: Any, task: Task, recipe: Recipe, sessions: ExitStack) -> Call
     session = sessions.enter_context(learner.learning(task))
     session.train()
     inputs, labels = task.train[0][: recipe.batch_size], task.train[1][: recipe.batch_size]  # type: ignore[index]
-    parameters = session.parameters()
+    parameters = session.moving()
     take = quick_step(recipe.build(parameters))
 
     def step() -> None:
-        for parameter in parameters:
+        for parameter in parameters.values():
             parameter.grad = None
         task_loss(task, session(inputs), labels).backward()
         take()

@@ -137,7 +137,7 @@ def plain_module(learner: WSN, net: Net, task: str) -> nn.Module:
     ticket = memory.tickets[task]
     shared = {name: value.where(ticket.mask(name), 0) for name, value in memory.shared.items()}
     module.load_state_dict({**module.state_dict(), **shared, **ticket.own})
-    head = copy.deepcopy(learner.heads.kept[task])
+    head = copy.deepcopy(learner.engine.heads.kept[task])
     return nn.Sequential(module, head).eval().requires_grad_(False)
 
 

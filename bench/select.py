@@ -10,7 +10,8 @@ from torch import Tensor
 
 from bench.rivals import Effort, Rival, take_turns
 from bench.tables import Table
-from forgetfree.masks import Scores, kept_count
+from forgetfree.masks import kept_count
+from forgetfree.scores import Scores
 
 FRACTION, LEARNING_RATE = 0.05, 1e-3
 SIZES = [(100, 784), (800, 3200), (2500, 8192)]

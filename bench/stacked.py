@@ -19,7 +19,7 @@ from bench.step import fused_adam, ours
 from bench.tables import Table
 from forgetfree.kernels import Search, back
 from forgetfree.masks import kept_count
-from forgetfree.training import quick_step, without_denormals
+from forgetfree.training.loop import quick_step, without_denormals
 
 CAPACITIES = (0.03, 0.05, 0.1, 0.3, 0.5, 0.7)
 STACKS, BATCH, USED = [2, 6], 10, 0.05

@@ -37,7 +37,7 @@ from bench.rivals import Call, Effort, take_turns
 from bench.tables import Table
 from forgetfree import WSN, Recipe, Task
 from forgetfree.heads import linear_head_without_bias
-from forgetfree.training import quick_step, without_denormals
+from forgetfree.training.loop import quick_step, without_denormals
 
 CAPACITY, LEARNING_RATE = 0.05, 1e-3
 ROWS = [
@@ -127,7 +127,8 @@ def ours(net: Net, samples: tuple[Tensor, Tensor], sessions: ExitStack, *, learn
         learner.learn(Task(f"task {number + 1}", classes, samples))
     session = sessions.enter_context(learner.learning(Task("the next task", classes, samples)))
     session.train()
-    return _step(session, session.parameters(), samples, build=recipe.build, step_of=quick_step)
+    moving = session.moving()
+    return _step(session, list(moving.values()), samples, build=lambda _: recipe.build(moving), step_of=quick_step)
 
 
 def released(net: Net, samples: tuple[Tensor, Tensor], sessions: ExitStack, *, build: Build = adam) -> Call:

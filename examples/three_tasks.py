@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     first = {name: learner.predict(inputs, task=name) for name, (inputs, _) in tests.items()}
     for name, (_, targets) in tests.items():
         print(f"{name}: {(first[name].argmax(1) == targets).float().mean():.0%} right")
-    print(f"room: {learner.room().tasks} more tasks before a layer is full")
+    print(f"capacity left: {learner.remaining_capacity().tasks} more tasks before a layer is full")
 
     # save and verify: one small file; every task is put beside the certificate it got when it was learned
     archive = folder / "digits.ticket"

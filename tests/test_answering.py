@@ -245,7 +245,7 @@ def test_a_chain_of_torchs_layers_is_answered_layer_by_layer_to_the_same_bits() 
     chain = nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.Flatten(), twice, nn.Sequential(nn.Tanh(), twice))
     inputs = torch.randn(8, 2, 4)
     learner, answer = asked(chain, inputs)
-    shared = learner.lessons._answers._shared("a")
+    shared = learner.engine._answers._shared("a")
     assert shared.steps is not None
     assert len(shared.steps) == 7, "a layer that comes twice is two steps"
     with torch.no_grad():
@@ -269,7 +269,7 @@ def test_a_hook_on_a_layer_or_on_all_layers_is_called() -> None:
     hooked = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
     hooked[1].register_forward_hook(lambda *_: seen.append("its own"))
     learner, _ = asked(hooked, torch.randn(8, 4))
-    assert learner.lessons._answers._shared("a").steps is None
+    assert learner.engine._answers._shared("a").steps is None
     seen.clear()
     learner.predict(torch.randn(8, 4), "a")
     assert seen == ["its own"]

@@ -29,11 +29,13 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree import archive, certificate, lessons
+from forgetfree import archive, certificate
 from forgetfree.codec import CODECS
+from forgetfree.engine import Engine
 from forgetfree.files import flatten, unflatten
 from forgetfree.lab.backbones import BACKBONES
-from forgetfree.masks import Scores, select
+from forgetfree.masks import select
+from forgetfree.scores import Scores
 from snapshots import FEATURES, assert_same, backbone, learner, pair, snapshot, task
 from zoo import TIL, ZOO, Entry
 
@@ -559,14 +561,14 @@ def test_an_archive_saved_while_another_thread_keeps_a_task_is_whole(
     made, path = learner(QUICK), tmp_path / "file"
     made.learn(task("a"))
     ff.save(made, path)
-    original, saving = getattr(lessons.Lessons, moment), threading.Thread(target=ff.save, args=(made, path))
+    original, saving = getattr(Engine, moment), threading.Thread(target=ff.save, args=(made, path))
 
     def interrupted(*args: Any) -> None:
         saving.start()
         saving.join(0.5)
         original(*args)
 
-    monkeypatch.setattr(lessons.Lessons, moment, interrupted)
+    monkeypatch.setattr(Engine, moment, interrupted)
     made.learn(task("b", 1))
     saving.join()
     assert ff.verify(path, backbone()).ok
@@ -579,7 +581,7 @@ def test_an_archive_holds_the_learner_of_one_moment(
     method: str, dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another task is kept, and one removed, right after everything was read."""
-    made, read, path = taught(method, MLP), ff.METHODS[method].stored, tmp_path / "file"
+    made, read, path = taught(method, MLP), ff.METHODS[method].to_state, tmp_path / "file"
 
     def overtaken(*args: Any, **options: Any) -> Any:
         stored = read(*args, **options)
@@ -587,7 +589,7 @@ def test_an_archive_holds_the_learner_of_one_moment(
         made.remove("a")
         return stored
 
-    monkeypatch.setattr(ff.METHODS[method], "stored", overtaken)
+    monkeypatch.setattr(ff.METHODS[method], "to_state", overtaken)
     ff.save(made, path, dtype=dtype)
     assert list(made.tasks) == ["b", "c"]
     assert ff.verify(path, MLP.build()).ok

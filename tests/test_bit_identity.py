@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree import masks, recurrent
+from forgetfree import recurrent, scores
 from forgetfree.batches import convert, tensors_of
 from forgetfree.contracts import Inputs
 from forgetfree.tickets import overlap
@@ -108,7 +108,7 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 @pytest.fixture(autouse=True)
 def kernels_for_small_networks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modules here are too small for kernels, which larger ones always use; test_kernels has the plain path."""
-    monkeypatch.setattr(masks, "WORTH_KERNELS", 0)
+    monkeypatch.setattr(scores, "WORTH_KERNELS", 0)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -64,7 +64,7 @@ def an_own_tensor(made: ff.WSN) -> None:
 
 
 def a_head(made: ff.WSN) -> None:
-    flip_a_bit(made.heads.kept["a"].weight, 5)
+    flip_a_bit(made.engine.heads.kept["a"].weight, 5)
 
 
 @pytest.mark.parametrize("change", [a_used_weight, an_own_tensor, a_head])
@@ -91,7 +91,7 @@ def with_answers(made: ff.WSN, change: Callable[[Tensor], Tensor]) -> None:
     assert known.certificate is not None
     assert known.certificate.answers is not None
     other = replace(known.certificate, answers=change(known.certificate.answers))
-    made.lessons.learned = {**made.lessons.learned, "a": replace(known, certificate=other)}
+    made.engine.learned = {**made.engine.learned, "a": replace(known, certificate=other)}
 
 
 def one_bit_off(answers: Tensor) -> Tensor:

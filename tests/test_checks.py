@@ -44,11 +44,11 @@ def test_a_guess_explains_what_it_cannot_take():
     learner = ff.WSN(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), capacity=0.5, recipe=ff.Recipe(epochs=1))
     learner.learn(first)
     with pytest.raises(ff.InputError, match="a Task that is not learned; got 'task 1'"):
-        learner.guess(second.train[0], second.name)
+        learner.zero_shot(second.train[0], second.name)
     with pytest.raises(ff.InputError, match="cannot take inputs"):
-        learner.guess(second.train[0][:, :5], second)
+        learner.zero_shot(second.train[0][:, :5], second)
     with pytest.raises(ff.InputError, match="was learned on inputs"):
-        learner.guess(second.train[0][0], second)
+        learner.zero_shot(second.train[0][0], second)
 
 
 def test_the_loss_of_hat_can_be_asked_in_eval_mode_before_any_step():

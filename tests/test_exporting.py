@@ -345,7 +345,7 @@ def test_whole_numbers_are_drawn_from_the_range_a_task_was_learned_on(tmp_path: 
     assert export(learner, "first", path).difference <= 1e-6
     path.unlink()
     unknown = {name: replace(known, certificate=None) for name, known in learner.tasks.items()}
-    learner.lessons.learned = unknown
+    learner.engine.learned = unknown
     with pytest.raises(ff.InputError, match=r"takes inputs of int64.*inputs=a_batch"):
         export(learner, "first", path)
     assert list(tmp_path.iterdir()) == []
@@ -485,9 +485,9 @@ def test_a_module_too_large_for_one_onnx_file_is_refused(tmp_path: Path, monkeyp
     assert export(learner, "first", tmp_path / "first.pt2").bytes > 100
 
 
-def test_a_learner_that_does_not_give_its_parts_is_told_how() -> None:
+def test_a_learner_that_does_not_give_its_modules_is_told_how() -> None:
     class Other:
         tasks = taught(mlp()).tasks
 
-    with pytest.raises(ff.InputError, match=r"Other does not say .*parts\(task\)"):
+    with pytest.raises(ff.InputError, match=r"Other does not say .*task_modules\(task\)"):
         extract(Other(), "first")  # type: ignore[arg-type]

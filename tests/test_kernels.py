@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import forgetfree as ff
-from forgetfree import masks
+from forgetfree import masked_weights, masks, scores
 from forgetfree.kernels import ROOM, Search
-from forgetfree.masks import Scores, kept_count, select
+from forgetfree.masks import kept_count, select
+from forgetfree.scores import Scores
 
 
 def chosen_by(cut, scores):
@@ -71,36 +72,36 @@ def test_steady_scores_are_found_in_the_band(monkeypatch):
     assert len(everywhere) < 12, f"everything was ranked in {len(everywhere)} of 60 steps"
 
 
-def lent_twice(dtype, used, monkeypatch):
+def seen_twice(dtype, used, monkeypatch):
     """The same network and scores seen by kernels and by plain torch."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(90, 70, bias=False), nn.ReLU(), nn.Linear(70, 60, bias=False)).to(dtype)
     results = []
     for fast in (True, False):
-        monkeypatch.setattr(masks, "WORTH_KERNELS", 0 if fast else 10**12)
+        monkeypatch.setattr(scores, "WORTH_KERNELS", 0 if fast else 10**12)
         network = ff.SharedNetwork(module)
-        scores = Scores.random(network.weights, seed=1)
-        first = dict(scores.named_parameters())["0.weight"]
+        made = Scores.random(network.weights, seed=1)
+        first = dict(made.named_parameters())["0.weight"]
         with torch.no_grad():
             first[0, :40] = torch.tensor([0.0, -0.0]).repeat(20)
             first[1:40] = first[1]  # ties by the row
         if used:
-            network.keep("before", network.lend(), scores.top(0.2))
+            network.keep("before", network.trainable_view(), made.top(0.2))
             with torch.no_grad():
-                for _, value in scores.named_parameters():
+                for _, value in made.named_parameters():
                     value.add_(0.01)
-        lent = network.lend()
+        view = network.trainable_view()
         with torch.no_grad():
-            for _, value in lent.named_parameters():
+            for _, value in view.named_parameters():
                 value.add_(0.25)
-        selections = scores.top(0.3)
-        assert all((selection.workplace is not None) == fast for selection in selections.values())
+        selections = made.top(0.3)
+        assert all((selection.cache is not None) == fast for selection in selections.values())
         generator = torch.Generator().manual_seed(2)
-        out = lent(torch.randn(8, 90, generator=generator).to(dtype), selections)
+        out = view(torch.randn(8, 90, generator=generator).to(dtype), selections)
         out.square().sum().backward()
         gradients = {
             f"{part}.{name}": value.grad
-            for part, trained in (("free", lent), ("scores", scores))
+            for part, trained in (("free", view), ("scores", made))
             for name, value in trained.named_parameters()
         }
         results.append((out, gradients))
@@ -110,7 +111,7 @@ def lent_twice(dtype, used, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("used", [False, True], ids=["first task", "second task"])
 def test_kernels_and_plain_torch_give_the_same_outputs_and_gradients(dtype, used, monkeypatch):
-    (fast, fast_gradients), (plain, plain_gradients) = lent_twice(dtype, used, monkeypatch)
+    (fast, fast_gradients), (plain, plain_gradients) = seen_twice(dtype, used, monkeypatch)
     assert torch.equal(fast, plain)
     assert fast_gradients.keys() == plain_gradients.keys()
     for name, gradient in fast_gradients.items():
@@ -118,7 +119,7 @@ def test_kernels_and_plain_torch_give_the_same_outputs_and_gradients(dtype, used
 
 
 def learned(fast, monkeypatch, **keywords):
-    monkeypatch.setattr(masks, "WORTH_KERNELS", 0 if fast else 10**12)
+    monkeypatch.setattr(scores, "WORTH_KERNELS", 0 if fast else 10**12)
     torch.manual_seed(0)
     backbone = nn.Sequential(
         nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 20), nn.ReLU()
@@ -142,14 +143,14 @@ def test_a_score_that_becomes_nan_is_an_error_at_the_latest_when_the_task_is_kep
     task = ff.Task("a", (0, 1), (torch.randn(8, 200), torch.arange(8) % 2))
     with learner.learning(task) as session:
         with torch.no_grad():
-            session.named_parameters()["scores.weight"][3, 5] = torch.nan
+            session.moving()["scores.weight"][3, 5] = torch.nan
         with pytest.raises(ff.ForgetfreeError, match=r"not finite|NaN"):
             session.keep()
     assert not learner.tasks
 
 
 def test_modules_in_another_memory_format_or_type_take_the_plain_path(monkeypatch):
-    monkeypatch.setattr(masks, "WORTH_KERNELS", 0)
+    monkeypatch.setattr(scores, "WORTH_KERNELS", 0)
     module = nn.Conv2d(4, 8, 3).to(memory_format=torch.channels_last)
     learner = ff.WSN(nn.Sequential(module, nn.Flatten()), capacity=0.5, recipe=ff.Recipe(epochs=1))
     x = torch.randn(8, 4, 5, 5)
@@ -163,14 +164,14 @@ def test_without_numba_plain_torch_learns_the_same(monkeypatch):
     with_numba, x = learned(True, monkeypatch)
     monkeypatch.setitem(sys.modules, "forgetfree.kernels", None)
     without, _ = learned(True, monkeypatch)
-    assert without.scores.fork().top(0.2)["0.weight"].workplace is None
+    assert without.scores.fork().top(0.2)["0.weight"].cache is None
     assert torch.equal(with_numba.predict(x, "c"), without.predict(x, "c"))
 
 
 @pytest.fixture
 def session(monkeypatch):
     """A session in its second task whose weights are seen through the kernels."""
-    monkeypatch.setattr(masks, "WORTH_KERNELS", 0)
+    monkeypatch.setattr(scores, "WORTH_KERNELS", 0)
     torch.manual_seed(0)
     learner = ff.WSN(
         nn.Sequential(nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 5)), capacity=0.3, recipe=ff.Recipe(epochs=1)
@@ -184,13 +185,13 @@ def session(monkeypatch):
 def plainly(session, x, y, monkeypatch):
     """Gradients of the same session by plain torch."""
     with monkeypatch.context() as patch:
-        patch.setattr(masks, "_suits_kernels", lambda *_: False)
+        patch.setattr(masked_weights, "_suits_kernels", lambda *_: False)
         return torch.autograd.grad(nn.functional.cross_entropy(session(x), y), session.parameters())
 
 
 def test_gradients_of_single_samples_by_vmap_are_those_of_a_loop(session, monkeypatch):
     session, x, y = session
-    parameters = session.parameters()
+    parameters = list(session.parameters())
 
     def loss(row, label):
         return nn.functional.cross_entropy(session(row.unsqueeze(0)), label.unsqueeze(0))
@@ -209,14 +210,14 @@ def test_gradients_of_single_samples_by_vmap_are_those_of_a_loop(session, monkey
 
 @pytest.mark.parametrize("fast", [True, False], ids=["kernels", "plain"])
 def test_weights_and_scores_can_be_stacked_under_vmap(fast, monkeypatch):
-    monkeypatch.setattr(masks, "WORTH_KERNELS", 0 if fast else 10**12)
+    monkeypatch.setattr(scores, "WORTH_KERNELS", 0 if fast else 10**12)
     torch.manual_seed(0)
     free, values = torch.randn(3, 6, 4), torch.randn(3, 6, 4)
 
     def seen(weight, score):
         top = Scores({"w": torch.zeros(6, 4)}).top(0.4)["w"]
-        selection = masks.Selection(score, 0.4, "magnitude", top.workplace)
-        return masks.see_through({"w": selection}, {"w": masks.Shared(weight)})["w"]
+        selection = masks.Selection(score, 0.4, "magnitude", top.cache)
+        return masked_weights.masked_weights({"w": selection}, {"w": masked_weights.Shared(weight)})["w"]
 
     apart = [masks.top_fraction(score, 0.4) * weight for weight, score in zip(free, values, strict=True)]
     assert torch.equal(torch.func.vmap(seen)(free, values), torch.stack(apart))
@@ -245,7 +246,7 @@ def test_second_derivatives_are_those_of_plain_torch(session, monkeypatch):
         return torch.autograd.grad(sum(g.square().sum() for g in first), session.parameters())
 
     ours = penalty()
-    monkeypatch.setattr(masks, "_suits_kernels", lambda *_: False)
+    monkeypatch.setattr(masked_weights, "_suits_kernels", lambda *_: False)
     for one, other in zip(ours, penalty(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
 
@@ -275,7 +276,7 @@ def test_scores_that_move_between_forward_and_backward_are_an_error(session):
     session, x, y = session
     loss = nn.functional.cross_entropy(session(x), y)
     with torch.no_grad():
-        session.named_parameters()["scores.0.weight"].add_(1)
+        session.moving()["scores.0.weight"].add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 

@@ -14,9 +14,9 @@ from torch import Tensor
 import forgetfree as ff
 from forgetfree import archive
 from forgetfree.heads import TaskHeads
-from forgetfree.masks import Scores
 from forgetfree.network import SharedNetwork
-from forgetfree.tickets import new_in, room, used
+from forgetfree.scores import Scores
+from forgetfree.tickets import capacity_report, new_in, used
 from snapshots import assert_same, backbone, pair, snapshot, task
 from test_archive import everything, opened, raw, same_bits
 from zoo import TIL, ZOO
@@ -160,9 +160,9 @@ def test_nothing_of_a_removed_task_is_in_memory_or_in_the_next_archive(method: s
 
 def test_the_room_of_a_removed_task_is_learned_in_again(learner: ff.WSN) -> None:
     batch = pair(99)[0]
-    free = learner.room().free
+    free = learner.remaining_capacity().free
     learner.remove(FOURTH)
-    more = learner.room().free
+    more = learner.remaining_capacity().free
     assert all(more[name] > free[name] for name in free)
     before = {name: learner.predict(batch, task=name) for name in OTHERS}
     freed = {name: ~mask for name, mask in learner.network.used.items()}
@@ -184,7 +184,7 @@ def test_removing_twice_draws_other_values(learner: ff.WSN) -> None:
         learner.remove(FOURTH)
         drawn.append((learner.network.weights["0.weight"][only], learner.scores.state_dict()["0.weight"][only]))
         learner.network.kept = replace(learner.network.kept, tickets={**learner.network.tickets, FOURTH: ticket})
-        learner.lessons.learned = {**learner.lessons.learned, FOURTH: learner.tasks[TEN[0]]}
+        learner.engine.learned = {**learner.engine.learned, FOURTH: learner.tasks[TEN[0]]}
     assert only.any()
     for one, other in zip(*drawn, strict=True):
         assert (one != other).all()
@@ -236,7 +236,7 @@ def test_the_last_task_can_go_and_the_learner_starts_anew(tmp_path: Path) -> Non
     for name in TEN[:2]:
         made.remove(name)
     assert dict(made.tasks) == {}
-    assert made.room().free == made.room().total
+    assert made.remaining_capacity().free == made.remaining_capacity().total
     for resumable in (False, True):
         ff.save(made, tmp_path / "file", resumable=resumable)
         loaded = ff.load(tmp_path / "file", backbone())
@@ -343,7 +343,7 @@ def test_an_error_after_the_weights_changed_puts_them_back(learner: ff.WSN, monk
 
 
 def test_the_room_of_every_layer_adds_up(ten: ff.WSN) -> None:
-    seen = ten.room()
+    seen = ten.remaining_capacity()
     assert list(seen.total) == list(ten.network.weights)
     for name, mask in ten.network.used.items():
         assert seen.used[name] == int(mask.sum())
@@ -354,14 +354,14 @@ def test_the_room_of_every_layer_adds_up(ten: ff.WSN) -> None:
 
 
 def test_before_the_first_task_all_is_free_and_no_end_in_sight() -> None:
-    seen = taught(names=[]).room()
+    seen = taught(names=[]).remaining_capacity()
     assert seen.free == seen.total
     assert set(seen.new.values()) == {0.0}
     assert seen.tasks is None
 
 
 def test_after_one_task_as_many_fit_as_are_as_large() -> None:
-    seen = taught(names=TEN[:1], capacity=0.1).room()
+    seen = taught(names=TEN[:1], capacity=0.1).remaining_capacity()
     assert seen.used == {"0.weight": 8, "4.weight": 10}  # of 72 and 96: n - round(0.9 (n - 1))
     assert seen.new == {"0.weight": 8.0, "4.weight": 10.0}
     assert seen.tasks == min(64 // 8, 86 // 10)
@@ -369,19 +369,21 @@ def test_after_one_task_as_many_fit_as_are_as_large() -> None:
 
 def test_a_full_network_has_no_room_left_and_still_learns() -> None:
     made = taught(names=TEN[:1], capacity=1.0)
-    assert set(made.room().free.values()) == {0}
-    assert made.room().tasks == 0
+    assert set(made.remaining_capacity().free.values()) == {0}
+    assert made.remaining_capacity().tasks == 0
     made.learn(task("more", 50))
-    assert made.room().tasks == 0
+    assert made.remaining_capacity().tasks == 0
     for number in range(3):
         made.learn(task(f"more {number}", 51 + number))
-    assert made.room().tasks is None  # the last three used nothing new: that can go on for ever
+    assert made.remaining_capacity().tasks is None  # the last three used nothing new: that can go on for ever
     made.remove(TEN[0])
-    assert set(made.room().free.values()) == {0}
+    assert set(made.remaining_capacity().free.values()) == {0}
 
 
 def test_forecasts_look_at_the_last_tasks_only(ten: ff.WSN) -> None:
     shapes = {name: value.shape for name, value in ten.network.weights.items()}
     for last in (1, 3, 10, 100):
         fresh = [new_in(ten.network.tickets, task)["0.weight"].sum() for task in TEN[-last:]]
-        assert room(ten.network.tickets, shapes, last).new["0.weight"] == pytest.approx(float(sum(fresh) / len(fresh)))
+        assert capacity_report(ten.network.tickets, shapes, last).new["0.weight"] == pytest.approx(
+            float(sum(fresh) / len(fresh))
+        )

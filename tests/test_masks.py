@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree.masks import (
-    Minor,
-    Scores,
-    _select_without_waiting,
-    as_mask,
-    check_capacity,
-    kept_count,
-    select,
-    soften,
-    top_fraction,
-)
+from forgetfree.masks import _select_without_waiting, kept_count, select, soft_mask, top_fraction
+from forgetfree.scores import Scores
+from forgetfree.settings import settings_of
 
 CAPACITIES = st.one_of(st.sampled_from([1.0, 1e-9, 0.5, 0.05, 0.1, 0.3, 0.7]), st.floats(1e-9, 1.0))
 MANY_TIES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, math.inf, -math.inf])
@@ -127,7 +119,7 @@ def test_a_nan_score_is_an_error_wherever_it_is(
 @pytest.mark.parametrize("capacity", [0, 0.0, -0.1, 1.0001, 5, math.nan, math.inf, "0.5", None, True])
 def test_a_capacity_outside_its_range_is_refused(capacity: object) -> None:
     with pytest.raises(ff.ForgetfreeError, match=r"in \(0, 1\]"):
-        check_capacity(capacity)  # type: ignore[arg-type]
+        settings_of(ff.WSN)["capacity"].checked(capacity)
     with pytest.raises(ff.ForgetfreeError, match=r"in \(0, 1\]"):
         ff.WSN(nn.Linear(3, 3), capacity=capacity)  # type: ignore[arg-type]
 
@@ -171,7 +163,7 @@ def test_the_sign_of_zero_and_of_minus_zero_is_plus_one() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_lent_network_has_the_gradients_of_the_formulas(dtype: torch.dtype) -> None:
+def test_a_trainable_view_has_the_gradients_of_the_formulas(dtype: torch.dtype) -> None:
     """x -> W x with known x: the gradient of the effective weight is an outer product, known without autograd."""
     torch.manual_seed(0)
     network = ff.SharedNetwork(nn.Linear(6, 5, bias=False).to(dtype))
@@ -180,18 +172,18 @@ def test_a_lent_network_has_the_gradients_of_the_formulas(dtype: torch.dtype) ->
     with torch.no_grad():
         learned[0, :2] = torch.tensor([0.0, -0.0])
         learned[1] = 1.0  # ties
-    first = network.lend()
+    first = network.trainable_view()
     network.keep("first", first, scores.top(0.3))
     used, kept = network.used["weight"].clone(), network.weights["weight"].clone()
     assert 0 < int(used.sum()) < used.numel()
 
-    lent = network.lend()
-    (free,) = [parameter for _, parameter in lent.named_parameters()]
+    view = network.trainable_view()
+    (free,) = [parameter for _, parameter in view.named_parameters()]
     with torch.no_grad():
         free.add_(1.0)  # also where it is used: nothing of that may be seen
     masks = scores.top(0.6)
     inputs, outer = torch.randn(3, 6).to(dtype), torch.randn(3, 5).to(dtype)
-    outputs = lent(inputs, masks)
+    outputs = view(inputs, masks)
     theta, mask = torch.where(used, kept, free).detach(), masks["weight"].mask().to(dtype)
     assert torch.equal(outputs, inputs @ (theta * mask).T)
 
@@ -205,72 +197,14 @@ def test_a_lent_network_has_the_gradients_of_the_formulas(dtype: torch.dtype) ->
 def test_what_is_used_never_moves_even_when_its_free_value_does() -> None:
     network = ff.SharedNetwork(nn.Linear(6, 5, bias=False))
     scores = Scores.random(network.weights, seed=1)
-    network.keep("first", network.lend(), scores.top(0.3))
+    network.keep("first", network.trainable_view(), scores.top(0.3))
     used, kept = network.used["weight"].clone(), network.weights["weight"].clone()
-    lent = network.lend()
+    view = network.trainable_view()
     with torch.no_grad():
-        for _, parameter in lent.named_parameters():
+        for _, parameter in view.named_parameters():
             parameter.fill_(7.0)
-    network.keep("second", lent, scores.top(0.9))
+    network.keep("second", view, scores.top(0.9))
     assert torch.equal(network.weights["weight"], torch.where(used, kept, torch.tensor(7.0)))
-
-
-@pytest.mark.parametrize(
-    ("layer", "fan_in"),
-    [(nn.Linear(40, 30), 40), (nn.Conv2d(4, 20, 3), 36), (nn.Conv2d(8, 16, 3, groups=2), 36), (nn.Embedding(50, 9), 9)],
-)
-def test_scores_start_uniform_within_one_over_the_root_of_the_fan_in(layer: nn.Module, fan_in: int) -> None:
-    values = Scores.random({"weight": layer.weight}, seed=3).state_dict()["weight"]
-    bound = 1 / math.sqrt(fan_in)
-    assert values.shape == layer.weight.shape
-    assert float(values.abs().max()) <= bound * (1 + 1e-6)
-    assert float(values.max()) > 0.9 * bound
-    assert float(values.min()) < -0.9 * bound
-    # mean and variance of U(-b, b) are 0 and b²/3; five standard errors
-    n = values.numel()
-    assert abs(float(values.mean())) < 5 * bound / math.sqrt(3 * n)
-    assert abs(float(values.square().mean()) / (bound**2 / 3) - 1) < 5 * math.sqrt(4 / 5 / n)
-
-
-def test_initial_scores_depend_on_seed_and_name_and_on_nothing_else() -> None:
-    one, two = torch.zeros(7, 5), torch.zeros(4, 3)
-    alone = Scores.random({"one": one}, seed=3).state_dict()
-    torch.manual_seed(99)
-    together = Scores.random({"two": two, "one": one}, seed=3).state_dict()
-    assert torch.equal(alone["one"], together["one"])
-    assert not torch.equal(alone["one"], Scores.random({"one": one}, seed=4).state_dict()["one"])
-    twins = Scores.random({"a": one, "b": one}, seed=3).state_dict()
-    assert not torch.equal(twins["a"], twins["b"])
-
-
-def test_scores_of_half_precision_weights_are_float32_and_of_double_ones_double() -> None:
-    kinds = {torch.bfloat16: torch.float32, torch.float32: torch.float32, torch.float64: torch.float64}
-    for weight, score in kinds.items():
-        assert Scores.random({"w": torch.zeros(3, 3, dtype=weight)}, seed=0).state_dict()["w"].dtype == score
-
-
-def test_a_fork_shares_nothing_with_its_origin() -> None:
-    origin = Scores.random({"w": torch.zeros(3, 3)}, seed=0, by="value")
-    before = origin.state_dict()["w"].clone()
-    fork = origin.fork()
-    assert fork.by == "value"
-    for _, parameter in fork.named_parameters():
-        parameter.data.fill_(5.0)
-    assert torch.equal(origin.state_dict()["w"], before)
-
-
-def test_scores_carry_over_from_task_to_task() -> None:
-    torch.manual_seed(0)
-    learner = ff.WSN(nn.Linear(6, 8), capacity=0.5, recipe=ff.Recipe(epochs=2, batch_size=8, lr=0.05))
-    inputs, labels = torch.randn(16, 6), torch.arange(16) % 2
-    start = learner.scores.state_dict()["weight"].clone()
-    learner.learn(ff.Task("one", (0, 1), (inputs, labels)))
-    learned = learner.scores.state_dict()["weight"].clone()
-    assert not torch.equal(start, learned)
-    with learner.learning(ff.Task("two", (0, 1), (inputs, labels))) as session:
-        assert torch.equal(session.named_parameters()["scores.weight"], learned)
-        session.keep()
-    assert torch.equal(learner.scores.state_dict()["weight"], learned)
 
 
 def test_the_ticket_is_the_mask_of_the_scores_that_were_kept() -> None:
@@ -312,36 +246,8 @@ def test_a_selection_on_a_cuda_device_is_that_of_the_cpu(scores: Tensor, capacit
 def test_a_soft_mask_has_ones_on_the_majors_and_lets_the_gradient_of_the_mask_through() -> None:
     scores = torch.tensor([0.3, -0.9, 0.1, 0.5], requires_grad=True)
     minor = torch.tensor([0.2, 0.4, 0.6, 0.8])
-    mask = soften(top_fraction(scores, 0.5), minor)
+    mask = soft_mask(top_fraction(scores, 0.5), minor)
     assert torch.equal(mask, torch.tensor([0.2, 1.0, 0.6, 1.0]))
     mask.backward(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert scores.grad is not None
     assert torch.equal(scores.grad, torch.tensor([1.0, -2.0, 3.0, 4.0]))  # sign(s), on all entries
-
-
-def test_minor_weights_are_what_their_number_says() -> None:
-    shapes = {"a": torch.Size([40, 50]), "b": torch.Size([7])}
-    one, other = Minor(shapes, 3), Minor(shapes, 3, number=5)
-    assert not one.value("a").any()  # nothing drawn yet: the hard mask
-    one.draw(5)
-    assert torch.equal(one.value("a"), other.value("a"))
-    assert float(one.value("a").min()) >= 0
-    assert float(one.value("a").max()) < 1
-    assert float(one.value("a").mean()) == pytest.approx(0.5, abs=0.05)
-    state = {name: value.clone() for name, value in one.state_dict().items()}
-    one.draw(6)
-    assert not torch.equal(one.value("a"), other.value("a"))
-    one.load_state_dict(state)
-    assert torch.equal(one.value("a"), other.value("a"))
-    assert not torch.equal(Minor(shapes, 4, number=5).value("a"), other.value("a"))
-
-
-def test_scores_give_the_hard_mask_until_minor_weights_are_drawn() -> None:
-    scores = Scores({"a": torch.randn(30, generator=torch.Generator().manual_seed(0))})
-    minor = Minor({"a": torch.Size([30])}, 0)
-    hard = as_mask(scores.soft(0.4, minor)["a"])
-    minor.draw(0)
-    soft = scores.soft(0.4, minor)["a"]
-    assert isinstance(soft, Tensor)
-    assert torch.equal(soft == 1, hard)
-    assert torch.equal(soft[~hard], minor.value("a")[~hard])

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import forgetfree as ff
 from forgetfree import network
-from forgetfree.masks import Shared
+from forgetfree.masked_weights import Shared
 from zoo import ZOO, Entry
 
 BATCH = ZOO["mlp with dropout"].inputs(5, seed=99)
@@ -343,7 +343,7 @@ def test_new_style_parametrizations_are_accepted_and_keep_their_bits(norm: Calla
 # --- fixed tensors ---
 
 
-def test_a_fixed_tensor_is_lent_unchanged_stored_once_and_in_no_ticket() -> None:
+def test_a_fixed_tensor_is_seen_unchanged_stored_once_and_in_no_ticket() -> None:
     backbone = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8))
     backbone[2].requires_grad_(False)
     wrapped = copy.deepcopy(backbone.state_dict())
@@ -352,7 +352,7 @@ def test_a_fixed_tensor_is_lent_unchanged_stored_once_and_in_no_ticket() -> None
     learner = learner_of(backbone)
     for seed, name in enumerate(("first", "second")):
         with learner.learning(task(name, seed)) as session:
-            assert not any(name.startswith("network.2.") for name in session.named_parameters())
+            assert not any(name.startswith("network.2.") for name in session.moving())
             session(BATCH).sum().backward()
             torch.optim.SGD(session.parameters(), lr=0.1).step()
             session.keep()
@@ -500,7 +500,7 @@ def test_free_weights_of_the_next_task_start_where_the_last_task_left_them() -> 
     learner.learn(task("first"))
     left = learner.network.weights["0.weight"].clone()
     with learner.learning(task("second")) as session:
-        assert torch.equal(session.named_parameters()["network.0.weight"], left)
+        assert torch.equal(session.moving()["network.0.weight"], left)
     assert not torch.equal(left, backbone.get_parameter("0.weight"))
 
 
@@ -779,9 +779,9 @@ def test_a_layer_that_is_used_up_has_nothing_left_to_learn_but_its_scores() -> N
     learner = learner_of(small(), capacity=1.0)
     learner.learn(task("first"))
     with learner.learning(task("second")) as session:
-        names = set(session.named_parameters())
+        names = set(session.moving())
         session(task().train[0]).sum().backward()
-        assert session.named_parameters()["scores.0.weight"].grad is not None
+        assert session.moving()["scores.0.weight"].grad is not None
         session.keep()
     assert not {f"network.{name}" for name in learner.network.weights} & names
     assert {f"scores.{name}" for name in learner.network.weights} <= names
@@ -809,23 +809,23 @@ def test_a_compiled_backbone_can_be_wrapped_and_its_tasks_keep_their_bits() -> N
     learner.learn(task("second", seed=1))
     assert torch.equal(learner.predict(inputs, "first"), before)
     assert not torch.equal(learner.predict(inputs, "second"), before)
-    plain = learner.parts("first")["backbone"]._orig_mod
-    torch.testing.assert_close(learner.parts("first")["head"](plain(inputs)), before)
+    plain = learner.task_modules("first")["backbone"]._orig_mod
+    torch.testing.assert_close(learner.task_modules("first")["head"](plain(inputs)), before)
 
 
 def learned_on(movable: dict[str, Tensor] | None) -> tuple[ff.SharedNetwork, ff.SharedNetwork]:
-    """A network whose first task was lent again, pushed about and taken back; and the same before."""
+    """A network whose first task was seen again, pushed about and taken back; and the same before."""
     shared = ff.SharedNetwork(normed())
     masks = {name: torch.ones_like(value) for name, value in shared.weights.items()}
-    shared.keep("first", shared.lend(), masks)
+    shared.keep("first", shared.trainable_view(), masks)
     before = copy.deepcopy(shared)
-    lent = shared.lend_again("first", movable)
-    lent.train(True)
-    lent(BATCH, masks)  # norms that move take statistics here
+    view = shared.view_of("first", movable)
+    view.train(True)
+    view(BATCH, masks)  # norms that move take statistics here
     with torch.no_grad():
-        for _, parameter in lent.named_parameters():
+        for _, parameter in view.named_parameters():
             parameter.add_(1.0)
-    shared.move("first", lent)
+    shared.commit("first", view)
     return shared, before
 
 
@@ -849,4 +849,4 @@ def test_of_movable_entries_no_others_move_and_norms_stand_still() -> None:
     ):
         assert torch.equal(value, was), name
     assert torch.equal(shared.answer("first")[1].bias, before.answer("first")[1].bias)
-    assert not list(shared.lend_again("first", {}).named_parameters())
+    assert not list(shared.view_of("first", {}).named_parameters())

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import forgetfree as ff
-from forgetfree import training
+from forgetfree.training import loop
 from snapshots import assert_same, learner, pair, snapshot, task
 
 KILLS = 20
@@ -91,7 +91,7 @@ def test_the_best_epoch_before_the_kill_is_still_the_best_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([2.0, 1.0, 3.0, 4.0, 5.0])
-    monkeypatch.setattr(training, "evaluate", lambda *_: (next(losses), 0.5))
+    monkeypatch.setattr(loop, "evaluate", lambda *_: (next(losses), 0.5))
     recipe = ff.Recipe(epochs=5, batch_size=16, lr=0.05)
     resumed = learner(recipe)
     stopped_after(3, resumed, task("a"), tmp_path / "checkpoint")
@@ -110,7 +110,7 @@ def test_a_finished_checkpoint_is_replayed_without_training(tmp_path: Path, monk
     def no_training(*_: Any) -> None:
         raise AssertionError("it trained again")
 
-    monkeypatch.setattr(training, "_epoch", no_training)
+    monkeypatch.setattr(loop, "_epoch", no_training)
     events: list[ff.Progress] = []
     replayed.learn(task("a"), checkpoint=tmp_path / "checkpoint", progress=events.append)
     assert events == []

@@ -254,8 +254,8 @@ def test_nothing_changes_without_the_keyword() -> None:
     learner = learner_of()
     learner.learn(task("a", 0))
     assert not learner.sparse_answers
-    assert not any(isinstance(part, SparseLinear) for part in learner._answer("a").modules())
-    network, head, batch = learner.network.answer("a"), learner.heads.kept["a"], rows(6, seed=9)
+    assert not any(isinstance(part, SparseLinear) for part in learner.engine._whole("a").modules())
+    network, head, batch = learner.network.answer("a"), learner.engine.heads.kept["a"], rows(6, seed=9)
     assert torch.equal(learner.predict(batch, task="a"), head(network(batch)))
 
 
@@ -289,7 +289,7 @@ def test_hooks_of_the_callers_backbone_see_what_they_would_see() -> None:
     learner.learn(task("a", 0))
     seen.clear()
     learner.predict(rows(6), task="a")
-    module = learner.lessons._whole("a").backbone
+    module = learner.engine._whole("a").backbone
     assert len(seen) == 1
     assert type(module.first) is nn.Linear
     assert type(module.second) is SparseLinear

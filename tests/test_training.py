@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import forgetfree as ff
-from forgetfree import lessons, training
+from forgetfree import engine
 from forgetfree.batches import Batch
 from forgetfree.heads import TaskHeads
-from forgetfree.masks import Scores
+from forgetfree.scores import Scores
 from forgetfree.tickets import PackedMask
+from forgetfree.training import loop
+from forgetfree.training.loop import fit, quick_step
 from snapshots import FEATURES, assert_same, backbone, learner, pair, random_state, snapshot, task
 
 WRONG_RECIPES: list[dict[str, Any]] = [
@@ -74,7 +76,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[dict[
         states.append(session.state())
         return next(left), 0.5
 
-    monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr(loop, "evaluate", evaluate)
     return states
 
 
@@ -277,7 +279,7 @@ def test_a_carried_optimizer_starts_where_the_last_task_ended(watched: Any) -> N
     taught.learn(task("a"))
     taught.learn(task("b", 1))
     with taught.learning(task("c")) as session:
-        lasting = [name in session.lasting for name in session.named_parameters()]
+        lasting = [name in session.carried for name in session.moving()]
     assert 0 < sum(lasting) < len(lasting)
     fresh, start = Watched.before_first_step
     assert fresh == [{}] * len(lasting)
@@ -355,7 +357,7 @@ def test_progress_tells_of_every_epoch() -> None:
 
 def test_progress_tells_of_steps_when_an_epoch_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(10_000))
-    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
     events: list[ff.Progress] = []
     learner(ff.Recipe(epochs=1, batch_size=13)).learn(task("a", valid=False), progress=events.append)
     assert [(event.step, event.steps) for event in events if not event.finished] == [(1, 3), (2, 3), (3, 3)]
@@ -444,7 +446,7 @@ def test_values_that_are_not_finite_are_not_kept() -> None:
     before = snapshot(taught)
     with taught.learning(task("a")) as session:
         with torch.no_grad():
-            session.named_parameters()["head.bias"].fill_(math.inf)
+            session.moving()["head.bias"].fill_(math.inf)
         with pytest.raises(ff.LearningError, match=r"head\.bias holds values that are not finite"):
             session.keep()
     assert_same(snapshot(taught), before)
@@ -600,7 +602,7 @@ def nth_call_fails(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, numbe
         (Scores, "fork", 2),  # the first begins the session
         (PackedMask, "pack", 1),
         (PackedMask, "pack", 2),
-        (lessons, "TaskRecord", 1),
+        (engine, "TaskRecord", 1),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -867,12 +869,11 @@ def test_numbers_too_small_to_matter_are_taken_for_zero_while_training_and_only_
     given = learner()
     assert denormal()
     with given.learning(task("first")) as session:
-        training.fit(
+        fit(
             session,
             ff.Recipe(epochs=1, batch_size=8),
             seed=0,
             position=0,
-            device=torch.device("cpu"),
             progress=lambda _: seen.append(denormal()),
         )
     assert seen == [False]
@@ -893,7 +894,7 @@ def test_a_quick_step_is_the_optimizers_own_to_the_last_bit(kind: Any, decay: fl
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
         optimizer = kind(module.parameters(), lr=0.01, weight_decay=decay, fused=True)
-        take_step = training.quick_step(optimizer) if quick else optimizer.step
+        take_step = quick_step(optimizer) if quick else optimizer.step
         assert (take_step == optimizer.step) is not quick
         for number in range(6):
             optimizer.zero_grad()
@@ -917,13 +918,13 @@ def test_a_quick_step_is_the_optimizers_own_to_the_last_bit(kind: Any, decay: fl
 )
 def test_other_optimizers_step_by_themselves(make: Any) -> None:
     optimizer = make(list(nn.Linear(2, 2).parameters()))
-    assert training.quick_step(optimizer) == optimizer.step
+    assert quick_step(optimizer) == optimizer.step
 
 
 def test_hooks_on_an_optimizer_are_called() -> None:
     optimizer = torch.optim.Adam(nn.Linear(2, 2).parameters(), fused=True)
     optimizer.register_step_post_hook(lambda *_: None)
-    assert training.quick_step(optimizer) == optimizer.step
+    assert quick_step(optimizer) == optimizer.step
 
 
 def test_the_learning_rate_falls_after_every_milestone() -> None:

@@ -44,7 +44,7 @@ from forgetfree.registry import backbone_builder, methods
 from forgetfree.rng import preserved_rng, threads
 from forgetfree.tickets import PackedMask, Ticket
 from forgetfree.tickets import used as used_by
-from forgetfree.training.recipe import Recipe
+from forgetfree.training.recipe import Recipe, full_name
 
 FORMAT = 2
 OLDEST = 1
@@ -381,7 +381,7 @@ def _restored(
         module = backbone if backbone is not None else _built(manifest, path)
         _check_backbone(module, manifest, path)
         module = _frozen_as(module, manifest["frozen"])
-        factory = heads or HEADS.get(manifest["arguments"]["heads"])
+        factory = heads or _head_factory(manifest["arguments"]["heads"], method)
         if factory is None:
             raise ArchiveError(
                 f"{path}: its heads were made by {manifest['arguments']['heads']!r}, a function of its owner. Pass it: "
@@ -430,6 +430,12 @@ def _method(manifest: Mapping[str, Any], path: Path) -> Any:
         raise ArchiveError(
             f"{path} was written by {name!r}, a method of {package}, which is not here. {error}"
         ) from error
+
+
+def _head_factory(name: str, method: Any) -> HeadFactory | None:
+    """What makes heads of this name: one of ours, or what the method makes where nobody says otherwise."""
+    usual: HeadFactory | None = method.default_heads
+    return HEADS.get(name) or (usual if usual is not None and full_name(usual) == name else None)
 
 
 def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:

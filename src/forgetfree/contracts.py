@@ -141,7 +141,7 @@ class Memory:
     used: Mapping[str, PackedMask]
     """Which entries of `shared` some task uses; the others are free and need not be kept to answer."""
     common: Mapping[str, Tensor]
-    """LearnerState once for all tasks: fixed tensors, and the start of own tensors that some task left unchanged."""
+    """Stored once for all tasks: fixed tensors, and the start of own tensors that some task left unchanged."""
     tickets: Mapping[str, Ticket]
     heads: Mapping[str, Mapping[str, Tensor]]
     extras: Mapping[str, Tensor] = field(default_factory=dict)

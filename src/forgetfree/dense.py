@@ -66,8 +66,10 @@ class MovingNetwork:
 
     def keep(self, name: str, view: nn.Module, beside: Mapping[str, Tensor] | None = None) -> None:
         """Take over what a task has made of the network, and what it has `beside` it."""
-        tensors = {key: value.detach().clone() for key, value in named_tensors(view)}
-        start = self.start
+        start, moved = self.start, dict(view.named_parameters())
+        # a parameter of ours that is none of the view could not move: whatever is in its place there is not taken
+        stood = {key: value for key, value in self.module.named_parameters() if key not in moved}
+        tensors = {key: stood.get(key, value).detach().clone() for key, value in named_tensors(view)}
         own = {key: tensors[key] for key in start if not _same(tensors[key], start[key])}
         self.module = copy_module(self.module, lambda key, old: old.detach() if key in start else tensors[key])
         self.tickets = {**self.tickets, name: Ticket({}, {**own, **(beside or {})})}

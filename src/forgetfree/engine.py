@@ -357,7 +357,9 @@ class Engine:
         """A head for the features of a sample, and their width."""
         model.train(False)  # a look at the features leaves no trace in norms and counters
         plain = torch.autocast(self._placement().device.type, enabled=False)  # the head is of the type of the weights
-        with torch.no_grad(), plain, explained(sample, None, task.name):
+        first = next(iter(self.learned.values()), None) if self.single_head else None  # which others are to be like
+        known = (first.inputs, first.name) if first else (None, task.name)
+        with torch.no_grad(), plain, explained(sample, *known):
             seen: list[Any] = []
             if draws(lambda: seen.append(model(sample))):
                 raise ModuleError(

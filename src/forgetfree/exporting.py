@@ -131,11 +131,11 @@ def _refuse_unknown(learner: Learner, task: str) -> None:
 
 def _parts(learner: Learner, task: str) -> dict[str, nn.Module]:
     """Backbone and head of a task, with tensors of their own."""
-    parts = getattr(learner, "parts", None)
+    parts = getattr(learner, "task_modules", None) or getattr(learner, "parts", None)  # its name before
     if parts is None:
         raise InputError(
-            f"{type(learner).__name__} does not say what its tasks are made of. Give it parts(task), which returns "
-            "{'backbone': module, 'head': module}, as forgetfree.lessons.Lessons.parts does."
+            f"{type(learner).__name__} does not say what its tasks are made of. Give it task_modules(task), which "
+            "returns {'backbone': module, 'head': module}, as forgetfree.engine.Engine.task_modules does."
         )
     made: dict[str, nn.Module] = parts(task)
     return made

@@ -93,12 +93,17 @@ HEADS: dict[str, HeadFactory] = {
 
 def check_heads(factory: HeadFactory, kind: type[nn.Module], words: str) -> HeadFactory:
     """The factory itself, if it makes heads of this kind; `words` say which these are."""
-    with preserved_rng(torch.device("cpu")):
-        example = Task("an example", ("a class",), (torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)))
-        head = check_factory(factory)(1, example)
+    head = example_head(factory)
     if not isinstance(head, kind):
         raise InputError(f"{words}, not a {type(head).__name__}.")
     return factory
+
+
+def example_head(factory: HeadFactory) -> nn.Module:
+    """A head of the kind that a factory makes, of no particular size."""
+    with preserved_rng(torch.device("cpu")):
+        example = Task("an example", ("a class",), (torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)))
+        return check_factory(factory)(1, example)
 
 
 def check_factory(factory: HeadFactory) -> HeadFactory:

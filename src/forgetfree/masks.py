@@ -10,7 +10,7 @@ With θ the weight and G the gradient of the effective weight θ·m, the chain r
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from forgetfree.errors import InputError
 
 if TYPE_CHECKING:
     from forgetfree.kernels import Cut
-    from forgetfree.masked_weights import KernelCache
 
 Rank = Literal["magnitude", "value"]
 
@@ -72,7 +71,7 @@ def select(ranks: Tensor, count: int) -> Tensor:
 class Selection:
     """The top fraction of one tensor's scores: as a mask, or for a weight to be seen through."""
 
-    def __init__(self, scores: Tensor, fraction: float, by: Rank, cache: "KernelCache | None" = None):
+    def __init__(self, scores: Tensor, fraction: float, by: Rank, cache: Any = None):
         self.scores, self.fraction, self.by = scores, fraction, by
         self.count = kept_count(scores.numel(), fraction)
         self.cache = cache
@@ -85,7 +84,7 @@ class Selection:
     def cut(self) -> "Cut":
         """The same selection as a threshold and the ties below it; only where there are kernels."""
         assert self.cache is not None
-        return self.cache.search.cut(self.cache.array(self.scores), self.count)
+        return cast("Cut", self.cache.search.cut(self.cache.array(self.scores), self.count))
 
 
 Masks = Mapping[str, Selection | Tensor]

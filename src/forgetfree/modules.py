@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError, ModuleError
@@ -87,7 +88,7 @@ def copy_module(module: nn.Module, tensor_for: Callable[[str, Tensor], Tensor]) 
                     memo[id(owner)] = owner  # a hook of somebody else's object keeps reporting to that object
     try:
         return copy.deepcopy(module, memo)
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:  # the latter of torch, for a tensor with a history
         raise ModuleError(
             f"a task works in a copy of the module, and {type(module).__name__} cannot be copied: {error}. Keep that "
             "object outside the module, or give the class a __deepcopy__."
@@ -155,6 +156,11 @@ class TensorTree(nn.Module):
             branch._parameters.pop(leaf, None)
             branch._buffers.pop(leaf, None)
 
+    def leave_out_of_state_dict(self) -> None:
+        """Buffers are not the session's to store or to load."""
+        for branch, _ in self._homes.values():
+            branch._non_persistent_buffers_set.update(branch._buffers)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TensorTree":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._still = {name: tensor.to(fn(tensor[:0]).device) for name, tensor in self._still.items()}
@@ -202,6 +208,29 @@ class Lending:
                 lent[name] = registry[key]
                 for registry, key in slots:
                     registry[key] = placeholder
+
+
+class GradientHooks:
+    """Hooks on the gradients of parameters, by name: also of a copy, and of what is put in a parameter's place.
+
+    torch has a hook stay with the tensor, which a copy of the module, or a state that is assigned to it, replaces.
+    """
+
+    def __init__(self, hooks: Mapping[str, Callable[[Tensor], Tensor]]):
+        self.hooks = hooks
+        self._hooked = WeakIdKeyDictionary()
+
+    def put_on(self, module: nn.Module) -> None:
+        """Let every hook be on the tensor that is in its place now."""
+        for name, hook in self.hooks.items():
+            path, _, leaf = name.rpartition(".")
+            tensor = module.get_submodule(path)._parameters.get(leaf)
+            if tensor is not None and tensor.requires_grad and tensor not in self._hooked:
+                tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+                self._hooked[tensor] = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "GradientHooks":
+        return GradientHooks(copy.deepcopy(self.hooks, memo))
 
 
 def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:

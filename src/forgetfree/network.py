@@ -85,6 +85,13 @@ class Kept:
     tickets: Mapping[str, Ticket]
 
 
+class Origin:
+    """Tells the views of one network from those of another; copies of a view are still its views."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Origin":
+        return self
+
+
 class SharedNetwork:
     """A module whose weights many tasks share; the module handed in is never written to."""
 
@@ -100,6 +107,7 @@ class SharedNetwork:
             raise InputError(f"own_from is 'wrapped' or 'previous'; got {own_from!r}.")
         refuse(module)
         self.own_from = own_from
+        self._origin = Origin()
         self._layout = _layout(module, masked)
         whole = copy_module(module, lambda _, tensor: _copy(tensor, device))
         _reset_running_statistics(whole)
@@ -150,7 +158,7 @@ class SharedNetwork:
         previous = list(self.tickets.values())[-1:] if self.own_from == "previous" else []
         own = self._start | (dict(previous[0].own) if previous else {})
         used = {name: torch.ones_like(mask) for name, mask in self.used.items()} if frozen else self.used
-        return TrainableView(self._template, replace(self.kept, used=used), own, self.fixed)
+        return TrainableView(self._template, replace(self.kept, used=used), own, self.fixed, self._origin)
 
     def view_of(self, name: str, movable: Mapping[str, Tensor] | None = None) -> "TrainableView":
         """A view in which a learned task learns on: all of it, or no more than the `movable` entries.
@@ -163,18 +171,19 @@ class SharedNetwork:
         }
         own = self._start | dict(self.tickets[name].own)
         kept = replace(self.kept, used=used)
-        return TrainableView(self._template, kept, own, self.fixed, standing=movable is not None)
+        return TrainableView(self._template, kept, own, self.fixed, self._origin, standing=movable is not None)
 
     def view_from(self, weights: Mapping[str, Tensor]) -> "TrainableView":
         """A view with these weights in place of the kept ones: all of it may move, own tensors are as at the start."""
         free = {name: torch.zeros_like(used) for name, used in self.used.items()}
-        return TrainableView(self._template, Kept(weights, free, {}), self._start, self.fixed)
+        return TrainableView(self._template, Kept(weights, free, {}), self._start, self.fixed, self._origin)
 
     def commit(self, name: str, view: "TrainableView") -> None:
         """Take over what task `name` has learned on: its ticket stays, weights and own tensors are the new ones."""
+        weights = self._taken_from(view)
         own = {tensor: value for tensor, value in view.own().items() if not _same(value, self._start[tensor])}
         tickets = {**self.kept.tickets, name: replace(self.kept.tickets[name], own=own)}
-        self.kept = replace(self.kept, weights=view.weights(), tickets=tickets)
+        self.kept = replace(self.kept, weights=weights, tickets=tickets)
 
     def keep(self, name: str, view: "TrainableView", masks: Masks) -> None:
         """Make the ticket of task `name` (Algorithm 1, line 9): what it uses of the weights never moves again."""
@@ -182,7 +191,7 @@ class SharedNetwork:
             raise TaskError(f"task {name!r} has a ticket already; tickets are for {list(self.tickets)}.")
         if set(masks) != set(self.weights):
             raise InputError(f"a ticket has one mask for each of {list(self.weights)}; got masks for {list(masks)}.")
-        weights = view.weights()
+        weights = self._taken_from(view)
         chosen = {tensor: as_mask(mask).expand(weights[tensor].shape) for tensor, mask in masks.items()}
         own = {tensor: value for tensor, value in view.own().items() if not _same(value, self._start[tensor])}
         ticket = Ticket({tensor: PackedMask.pack(mask) for tensor, mask in chosen.items()}, own)
@@ -191,6 +200,12 @@ class SharedNetwork:
             {tensor: self.kept.used[tensor] | mask for tensor, mask in chosen.items()},
             {**self.kept.tickets, name: ticket},
         )
+
+    def _taken_from(self, view: "TrainableView") -> dict[str, Tensor]:
+        """The weights of a view of this network, in memory as they were: the bits of an answer depend on that too."""
+        if view.origin is not self._origin:
+            raise ModuleError("the network of the session is that of another learner; train the one it came with.")
+        return {name: torch.empty_like(self.weights[name]).copy_(value) for name, value in view.weights().items()}
 
     @property
     def module(self) -> nn.Module:
@@ -299,10 +314,12 @@ class TrainableView(nn.Module):
         kept: Kept,
         own: Mapping[str, Tensor],
         fixed: Mapping[str, Tensor],
+        origin: Origin,
         *,
         standing: bool = False,
     ):
         super().__init__()
+        self.origin = origin
         self._module: nn.Module
         self._lending: Lending
         # the module holds no values but those put into it: what goes around them fails instead of leaking. It is no
@@ -328,6 +345,10 @@ class TrainableView(nn.Module):
         self.own_tensors = TensorTree(
             {name: nn.Parameter(value.clone()) if name in trainable else value.clone() for name, value in own.items()}
         )
+        self._own = dict(own) if standing else None
+        """Own tensors of a learned task that stand still: what is kept of them, whatever becomes of the buffers."""
+        if standing:
+            self.own_tensors.leave_out_of_state_dict()
 
     def forward(self, inputs: Inputs, masks: Masks, shifts: Mapping[str, Tensor] | None = None) -> Any:
         """What the module gives for `inputs` through `masks`, with `shifts` added to some weights.
@@ -340,9 +361,10 @@ class TrainableView(nn.Module):
         own = dict(self.own_tensors.items())
         for name, value in own.items():
             lent[name] = value if learning else value.clone()
+        versions = {name: value._version for name, value in self._fixed.items()}
         features = self._lending(lent, *as_call(inputs))
         for name, value in self._fixed.items():
-            if lent[name] is not value or value._version:
+            if lent[name] is not value or value._version != versions[name]:
                 raise ModuleError(
                     f"{name} asks for no gradient, so it is fixed for all tasks, but the module writes to it. Make it "
                     "a buffer (self.register_buffer): then every task has its own."
@@ -380,7 +402,8 @@ class TrainableView(nn.Module):
 
     def own(self) -> dict[str, Tensor]:
         """The task's own tensors as they stand, as plain tensors that nobody else holds."""
-        return {name: value.detach().to(self._home, copy=True) for name, value in self.own_tensors.items()}
+        own = self.own_tensors.items() if self._own is None else self._own.items()
+        return {name: value.detach().to(self._home, copy=True) for name, value in own}
 
     def train(self, mode: bool = True) -> "TrainableView":
         """Training or eval mode; norms that stand still are always in the latter."""

@@ -179,7 +179,13 @@ def _setting(field: Any, hint: Any) -> Setting:
 
 def assign(learner: Any, name: str, value: Any) -> None:
     """Set an attribute of a learner; a field is checked first, alone and beside the others, or nothing changes."""
-    setting = settings_of(type(learner)).get(name)
+    kind = type(learner)
+    if name in kind.renamed:
+        warnings.warn(f"{name} is called {kind.renamed[name]} now.", DeprecationWarning, stacklevel=3)
+        name = kind.renamed[name]
+    setting = settings_of(kind).get(name)
+    if setting is not None and value is None:  # nothing is said: what is usual for the method
+        value = getattr(kind, f"default_{name}", None)
     if setting is None or "engine" not in vars(learner):  # no field, or still being built
         object.__setattr__(learner, name, value if setting is None else setting.checked(value))
         return

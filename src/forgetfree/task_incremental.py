@@ -74,7 +74,6 @@ class TaskLearner:
     """Fields that had other names once: old name → new one."""
 
     def __post_init__(self, backbone: nn.Module) -> None:
-        self.recipe = self.recipe or self.default_recipe
         self.network: Any = self._wrapped(backbone)
         engine = Engine(
             self.answer, self._placement, heads=self.heads, seed=self.seed, cache_bytes=self.cache_bytes,
@@ -88,7 +87,7 @@ class TaskLearner:
         settings.assign(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        return deprecation.by_old_name(self, name, deprecation.LEARNER)
+        return deprecation.by_old_name(self, name, {**deprecation.LEARNER, **type(self).renamed})
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in settings.own_fields(type(self), TaskLearner))

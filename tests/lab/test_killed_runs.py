@@ -73,7 +73,7 @@ if __name__ == "__main__":
     import torch
 
     torch.set_num_threads(1)
-    torch.optim.Adam(build(planned())[1].network.lend()._free.values())  # what is slow to import is imported before
+    torch.optim.Adam(build(planned())[2].parameters())  # what is slow to import is imported before
     for _ in sys.stdin:
         child = os.fork()
         if not child:

@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 
 import forgetfree as ff
 from forgetfree.batches import Batch, batches
+from forgetfree.engine import Context
 from forgetfree.methods import gpm
 from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
@@ -63,7 +64,7 @@ def test_gradients_have_no_part_in_the_bases_in_anybodys_loop():
     learner = taught([first], threshold=0.9)
     with learner.learning(second) as session:
         session.loss(Batch(*second.train)).backward()
-        for name, weight in session.named_parameters().items():
+        for name, weight in session.moving().items():
             if name.startswith("network."):
                 basis = learner.bases[name.removeprefix("network.")]
                 assert 0 < basis.shape[1] < len(basis)
@@ -198,7 +199,7 @@ def test_the_bases_of_a_convolution_are_those_of_its_unfolded_patches():
     torch.testing.assert_close(span(learner.bases["0.weight"]), span(expected), atol=1e-4, rtol=0)
     with learner.learning(replace(task, name="more")) as session:
         session.loss(Batch(*task.train)).backward()
-        gradient = session.named_parameters()["network.0.weight"].grad.flatten(1)
+        gradient = session.moving()["network.0.weight"].grad.flatten(1)
         assert float((gradient @ expected).norm()) < 1e-5 < float(gradient.norm())
 
 
@@ -212,7 +213,7 @@ def test_biases_and_norms_with_their_statistics_are_frozen_after_the_first_task(
     learner.learn(tasks[1])
     second = learner.memory().shared
     assert {name for name in first if not torch.equal(first[name], second[name])} == {"0.weight", "3.weight"}
-    assert all(parameter.requires_grad for parameter in learner.backbone.parameters()), "the module's own flags"
+    assert all(parameter.requires_grad for parameter in learner.network.module.parameters()), "the module's own flags"
 
 
 class Bounded(nn.Linear):
@@ -236,12 +237,12 @@ PROJECTED = {
 def test_only_weights_of_layers_that_are_called_move_on(kind):
     entry = ZOO[kind]
     learner = GPM(entry.build(), recipe=RECIPE, threshold=0.5)
-    assert set(gpm._layers(learner.backbone)) == PROJECTED[kind], "for which thresholds are given one by one"
+    assert set(gpm._layers(learner.network.module)) == PROJECTED[kind], "for which thresholds are given one by one"
     learner.learn(entry.task("a"))
     assert set(learner.bases) == PROJECTED[kind]
-    before = {name: value.clone() for name, value in learner.backbone.named_parameters()}
+    before = {name: value.clone() for name, value in learner.network.module.named_parameters()}
     learner.learn(entry.task("b", seed=1))
-    moved = {name for name, value in learner.backbone.named_parameters() if not torch.equal(value, before[name])}
+    moved = {name for name, value in learner.network.module.named_parameters() if not torch.equal(value, before[name])}
     assert moved == PROJECTED[kind]
 
 
@@ -265,9 +266,9 @@ def test_layers_that_share_a_weight_share_its_bases():
     learner = taught([task], module, threshold=1.0)
     assert list(learner.bases) == ["one.weight"]
     drawn = next(batches(task, task.train, 125, order=generator(3, 0, "representation"))).inputs
-    rows = torch.cat([drawn, torch.tanh(drawn @ learner.backbone.one.weight.T)]).detach()
+    rows = torch.cat([drawn, torch.tanh(drawn @ learner.network.module.one.weight.T)]).detach()
     learner.threshold = 0.7
-    seen = learner._representation(task, learner.backbone)["one.weight"]
+    seen = learner._representation(task, Context(3, 0, learner.network.placement, RECIPE))["one.weight"]
     torch.testing.assert_close(seen.T @ seen, rows.T @ rows)
 
 
@@ -287,36 +288,6 @@ def test_a_dataset_gives_what_its_tensors_give():
     assert_same(taught(tasks), taught(wrapped))
 
 
-class Stop(Exception):
-    pass
-
-
-def test_a_stopped_learn_goes_on_to_the_same_bits(tmp_path):
-    tasks = small_tasks()
-    resumed = taught(tasks[:1], with_norm())
-
-    def stop(event):
-        if event.finished and event.epoch == 2:
-            raise Stop
-
-    with pytest.raises(Stop):
-        resumed.learn(tasks[1], checkpoint=tmp_path / "second", progress=stop)
-    resumed = taught(tasks[:1], with_norm())
-    resumed.learn(tasks[1], checkpoint=tmp_path / "second")
-    resumed.learn(tasks[2])
-    assert_same(resumed, taught(tasks, with_norm()))
-
-
-@pytest.mark.parametrize("resumable", [False, True])
-@pytest.mark.parametrize("threshold", [0.9, (0.9, 0.95)])
-def test_a_loaded_learner_learns_on_to_the_same_bits(tmp_path, resumable, threshold):
-    tasks, settings = small_tasks(), {"threshold": threshold, "samples": 30, "samples_per_layer": (20, 30)}
-    ff.save(taught(tasks[:2], with_norm(), **settings), tmp_path / "file", resumable=resumable)
-    loaded = ff.load(tmp_path / "file", with_norm())
-    loaded.learn(tasks[2])
-    assert_same(loaded, taught(tasks, with_norm(), **settings))
-
-
 def test_a_removed_task_leaves_its_bases():
     tasks = small_tasks(2)
     learner = taught(tasks)
@@ -325,14 +296,14 @@ def test_a_removed_task_leaves_its_bases():
         learner.remove(task.name)
     assert learner.bases is bases
     with learner.learning(tasks[0]) as session:
-        assert "network.3.weight" in session.named_parameters()
+        assert "network.3.weight" in session.moving()
         session.loss(Batch(*tasks[0].train)).backward()
-        gradient = session.named_parameters()["network.3.weight"].grad
+        gradient = session.moving()["network.3.weight"].grad
         assert float((gradient @ bases["3.weight"]).norm()) < 1e-5
 
 
 def test_the_recipe_of_its_own_is_one_that_it_takes():
-    assert GPM(backbone()).lessons.recipe == ff.Recipe(optimizer="sgd", lr=0.01)
+    assert GPM(backbone()).recipe == ff.Recipe(optimizer="sgd", lr=0.01)
     GPM(backbone(), recipe=ff.Recipe(optimizer=lambda parameters: torch.optim.Adam(parameters)))
 
 

@@ -1,7 +1,6 @@
 """HAT: gates open and close units, what used units share keeps still, and hard gates forget nothing at all."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from forgetfree.methods.hat import HAT, Gates
 from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
 from forgetfree.units import wiring
-from snapshots import assert_same, backbone, pair, task
+from snapshots import backbone, pair, task
 from test_archive import raw, same_bits
 from zoo import ZOO
 
@@ -97,7 +96,7 @@ def test_gradients_between_used_units_are_exactly_zero_and_others_are_not(kind: 
     with learner.learning(images(kind, 1)) as session:
         session.through = 0.0  # all gates half open: every weight would move
         F.cross_entropy(session(images(kind, 1).train[0]), images(kind, 1).train[1]).backward()
-        gradients = {name: value.grad for name, value in session.named_parameters().items()}
+        gradients = {name: value.grad for name, value in session.moving().items()}
     for layer in wired.units:
         gradient, into = gradients[f"network.{layer}.weight"], wired.into(layer, used)
         sources = torch.ones(gradient.shape[1]) if into is None else into
@@ -112,26 +111,26 @@ def test_gradients_between_used_units_are_exactly_zero_and_others_are_not(kind: 
 def test_soft_gates_scale_gradients_by_what_is_left() -> None:
     learner = HAT(built("mlp"), recipe=RECIPE)
     learner.learn(images("mlp", 0))
-    ticket = learner.tickets["task 0"]
+    ticket = learner.network.tickets["task 0"]
     half = {name: torch.full_like(value, 0.25) if name == "gates.3" else value for name, value in ticket.own.items()}
     half["gates.1"] = torch.linspace(0, 1, 12)
     grown = []
     for own in ({name: torch.zeros_like(value) for name, value in half.items()}, half):
-        learner.tickets = {"task 0": replace(ticket, own=own)}
+        learner.network.tickets = {"task 0": replace(ticket, own=own)}
         with learner.learning(images("mlp", 1)) as session:
             session.through = 0.5
             session(images("mlp", 1).train[0]).sum().backward()
-            grown.append(session.named_parameters()["network.3.weight"].grad)
+            grown.append(session.moving()["network.3.weight"].grad)
     torch.testing.assert_close(grown[1], grown[0] * (1 - torch.linspace(0, 1, 12).clamp_max(0.25)))
 
 
 def test_gates_norms_and_head_of_a_task_stay_as_they_are() -> None:
     learner = HAT(backbone(), recipe=RECIPE)
     learner.learn(task("a"))
-    own = {name: raw(value) for name, value in learner.tickets["a"].own.items()}
+    own = {name: raw(value) for name, value in learner.network.tickets["a"].own.items()}
     assert {"gates.0", "gates.4", "1.weight", "1.running_mean"} <= own.keys()
     learner.learn(task("b", 1))
-    assert {name: raw(value) for name, value in learner.tickets["a"].own.items()} == own
+    assert {name: raw(value) for name, value in learner.network.tickets["a"].own.items()} == own
     assert not torch.equal(learner.gates("a")["0"], learner.gates("b")["0"])
 
 
@@ -139,21 +138,21 @@ def test_embeddings_of_old_tasks_are_no_parameters() -> None:
     learner = HAT(backbone(), recipe=RECIPE)
     learner.learn(task("a"))
     with learner.learning(task("b", 1)) as session:
-        names = set(session.named_parameters())
+        names = set(session.moving())
     assert {name for name in names if name.startswith("gates")} == {"gates.embedding"}
 
 
 def test_what_has_no_gate_is_learned_once() -> None:
     entry = ZOO["tied weight"]
     learner = HAT(entry.build(), recipe=RECIPE)
-    start = learner.backbone.embedding.weight.clone()
+    start = learner.network.module.embedding.weight.clone()
     learner.learn(entry.task("a"))
-    kept = learner.backbone.embedding.weight.clone()
+    kept = learner.network.module.embedding.weight.clone()
     assert not torch.equal(kept, start)
     with learner.learning(entry.task("b", seed=1)) as session:
-        assert not [name for name in session.named_parameters() if "embedding.weight" in name]
+        assert not [name for name in session.moving() if "embedding.weight" in name]
     learner.learn(entry.task("b", seed=1))
-    assert torch.equal(learner.backbone.embedding.weight, kept)
+    assert torch.equal(learner.network.module.embedding.weight, kept)
 
 
 def test_every_task_starts_from_the_wrapped_norms() -> None:
@@ -189,7 +188,7 @@ def test_the_penalty_is_that_of_the_paper() -> None:
             outputs = session(one.train[0])
             penalty = session.loss(ff.batches.Batch(*one.train)) - F.cross_entropy(outputs, one.train[1])
             s = 1 / 400 + (400 - 1 / 400) * 0.3
-            gates = torch.sigmoid(s * session.named_parameters()["gates.embedding"])
+            gates = torch.sigmoid(s * session.moving()["gates.embedding"])
         torch.testing.assert_close(penalty, 0.5 * (gates * (1 - used)).sum() / (1 - used).sum())
         if one is first:
             torch.testing.assert_close(penalty, 0.5 * gates.mean())
@@ -200,8 +199,8 @@ def test_where_all_units_are_used_nothing_is_to_be_paid() -> None:
     learner = HAT(mlp(inputs=8, hidden=(5, 4)), recipe=RECIPE)
     first, second, _ = small_tasks()
     learner.learn(first)
-    full = {name: torch.ones_like(value) for name, value in learner.tickets[first.name].own.items()}
-    learner.tickets = {first.name: replace(learner.tickets[first.name], own=full)}
+    full = {name: torch.ones_like(value) for name, value in learner.network.tickets[first.name].own.items()}
+    learner.network.tickets = {first.name: replace(learner.network.tickets[first.name], own=full)}
     learner.learn(second)
     assert list(learner.tasks) == [first.name, second.name]
 
@@ -239,7 +238,7 @@ def test_hard_gates_are_steps_and_soft_ones_are_steep() -> None:
     for hard in (False, True):
         learner = HAT(backbone(), recipe=RECIPE, hard=hard)
         with learner.learning(task("a")) as session:
-            embedding = session.named_parameters()["gates.embedding"]
+            embedding = session.moving()["gates.embedding"]
             with torch.no_grad():
                 embedding.copy_(torch.linspace(-0.01, 0.01, 20))
             session.keep()
@@ -284,9 +283,9 @@ def test_an_answer_does_not_depend_on_weights_at_closed_gates(kind: str) -> None
     with torch.no_grad():
         for layer in learner.wiring.units:
             closed = gates[layer] == 0
-            learner.backbone.get_submodule(layer).weight[closed] = torch.inf
+            learner.network.module.get_submodule(layer).weight[closed] = torch.inf
             changed += int(closed.sum())
-    learner.lessons.forget_answers()
+    learner.engine.forget_answers()
     assert changed
     assert same_bits(learner.predict(one.train[0], one.name), right)
 
@@ -294,14 +293,14 @@ def test_an_answer_does_not_depend_on_weights_at_closed_gates(kind: str) -> None
 def test_where_gates_are_half_open_old_answers_move_and_are_not_kept_from_before() -> None:
     learner, inputs = HAT(backbone(), recipe=RECIPE), pair(9)[0]
     learner.learn(task("a"))
-    ticket = learner.tickets["a"]
+    ticket = learner.network.tickets["a"]
     half = {name: torch.full_like(value, 0.5) for name, value in ticket.own.items() if name.startswith("gates.")}
-    learner.tickets = {"a": replace(ticket, own={**ticket.own, **half})}
-    learner.lessons.forget_answers()
+    learner.network.tickets = {"a": replace(ticket, own={**ticket.own, **half})}
+    learner.engine.forget_answers()
     before = learner.predict(inputs, "a")
     assert torch.equal(learner.predict(inputs, "a"), before)
     learner.learn(task("b", 1))
-    parts = learner.parts("a")
+    parts = learner.task_modules("a")
     assert not torch.equal(learner.predict(inputs, "a"), before)
     assert torch.equal(learner.predict(inputs, "a"), parts["head"](parts["backbone"](inputs)))
 
@@ -346,7 +345,7 @@ def test_a_recipe_that_moves_weights_without_a_gradient_is_refused(wrong: dict[s
 
 def test_an_optimizer_of_ones_own_is_ones_own_affair() -> None:
     HAT(backbone(), recipe=ff.Recipe(optimizer=lambda values: torch.optim.SGD(values, 0.1, momentum=0.9)))
-    assert HAT(backbone()).lessons.recipe.optimizer == "sgd"
+    assert HAT(backbone()).recipe.optimizer == "sgd"
 
 
 @pytest.mark.parametrize("wrong", [{"smax": 0.5}, {"smax": float("inf")}, {"sparsity": -1}, {"smax": float("nan")}])
@@ -369,53 +368,6 @@ def test_it_learns_and_forgets_less_than_finetune() -> None:
             assert float((after[one.name].argmax(1) == one.valid[1]).float().mean()) > 0.9
         losses[name] = max(float((made.predict(t.valid[0], t.name) - after[t.name]).abs().max()) for t in tasks)
     assert losses["hat"] < 0.1 * losses["finetune"]
-
-
-def everything(learner: HAT) -> dict[str, Any]:
-    memory = learner.memory()
-    tensors = {f"shared/{name}": value for name, value in memory.shared.items()}
-    for name, ticket in memory.tickets.items():
-        tensors |= {f"{name}/{key}": value for key, value in {**ticket.own, **memory.heads[name]}.items()}
-    return {name: raw(value) for name, value in tensors.items()} | {"tasks": repr(learner.tasks)}
-
-
-def test_a_stopped_learn_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(event: ff.Progress) -> None:
-        if event.finished and event.epoch == 2:
-            raise Stop
-
-    plain, resumed = HAT(backbone(), recipe=RECIPE), HAT(backbone(), recipe=RECIPE)
-    for position, name in enumerate("ab"):
-        plain.learn(task(name, position))
-        with pytest.raises(Stop):
-            resumed.learn(task(name, position), checkpoint=tmp_path / name, progress=stop)
-        resumed.learn(task(name, position), checkpoint=tmp_path / name)
-    assert_same(everything(resumed), everything(plain))
-    with pytest.raises(Stop):
-        resumed.learn(task("c", 2), checkpoint=tmp_path / "c", progress=stop)
-    other = HAT(backbone(), recipe=RECIPE, sparsity=0.5)
-    other.tickets, other.backbone = resumed.tickets, resumed.backbone
-    with pytest.raises(ff.InputError, match=r"sparsity: 0\.75 there, 0\.5 here"):
-        other.learn(task("c", 2), checkpoint=tmp_path / "c")
-
-
-@pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("resumable", [False, True])
-def test_a_loaded_learner_learns_on_to_the_same_bits(hard: bool, resumable: bool, tmp_path: Path) -> None:
-    made = HAT(backbone(), recipe=RECIPE, hard=hard, smax=200.0)
-    for position, name in enumerate("ab"):
-        made.learn(task(name, position))
-    ff.save(made, tmp_path / "file", resumable=resumable)
-    loaded = ff.load(tmp_path / "file", backbone(seed=5))
-    assert (loaded.hard, loaded.smax, loaded.sparsity) == (hard, 200.0, 0.75)
-    assert_same(everything(loaded), everything(made) | {"tasks": repr(loaded.tasks)})
-    for one in (made, loaded):
-        one.learn(task("c", 2))
-    for name in "abc":
-        assert same_bits(loaded.predict(pair(9)[0], name), made.predict(pair(9)[0], name))
 
 
 def test_memory_tells_all_that_is_kept() -> None:

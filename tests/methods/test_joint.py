@@ -12,8 +12,9 @@ from torch.utils.data import TensorDataset
 import forgetfree as ff
 from forgetfree.archive import load, save
 from forgetfree.errors import ForgetfreeError, InputError, TaskError
+from forgetfree.few_shot.episodes import Balanced
 from forgetfree.methods import CRT, NCM, Joint, joint
-from forgetfree.methods.joint import CLASSIFIER, Balanced, together
+from forgetfree.methods.joint import together
 from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
 
@@ -157,8 +158,8 @@ def test_a_killed_classifier_of_the_first_session_goes_on_and_others_have_their_
 
 
 def test_a_dense_network_with_another_classifier_is_another_base():
-    assert make(Joint).base == make(CRT).base == NCM(backbone()).base
-    assert make(CRT, heads=ff.heads.linear_head_without_bias).base == "dense-linear_without_bias"
+    assert make(Joint).base_name == make(CRT).base_name == NCM(backbone()).base_name
+    assert make(CRT, heads=ff.heads.linear_head_without_bias).base_name == "dense-linear_without_bias"
 
 
 def test_joint_training_starts_from_the_wrapped_weights():
@@ -166,7 +167,7 @@ def test_joint_training_starts_from_the_wrapped_weights():
     for task in stream_of_sessions():
         learner.learn(task)
     assert not any(torch.equal(value, wrapped[name]) for name, value in learner.network.weights.items())
-    learner.lessons.recipe = replace(RECIPE, lr=0.0)
+    learner.recipe = replace(RECIPE, lr=0.0)
     learner.finish()
     assert all(torch.equal(value, wrapped[name]) for name, value in learner.network.weights.items())
 
@@ -225,8 +226,9 @@ def test_the_classifier_of_crt_is_drawn_small_and_its_bias_is_zero():
 
 
 def test_the_released_schedule_of_crt_is_the_default():
-    assert CRT(backbone()).session is CLASSIFIER
-    assert (CLASSIFIER.epochs, CLASSIFIER.lr, CLASSIFIER.milestones, CLASSIFIER.factor) == (16, 0.1, (8, 12, 14), 0.5)
+    again = CRT(backbone()).session
+    assert again is CRT.default_session
+    assert (again.epochs, again.lr, again.milestones, again.factor) == (16, 0.1, (8, 12, 14), 0.5)
 
 
 def test_an_epoch_of_crt_has_as_many_images_of_every_class():
@@ -401,24 +403,6 @@ def test_an_error_in_the_middle_leaves_everything_as_it_was(method, after, tmp_p
     names = {"last-joint.safetensors"} | ({"last-classifier.safetensors"} if method is CRT else set())
     assert {path.name for path in tmp_path.iterdir()} == names
     assert torch.equal(answers_of(learner), straight(method))
-
-
-def test_an_error_while_a_session_is_kept_leaves_everything_as_it_was(monkeypatch):
-    learner = make(Joint)
-    for task in stream_of_sessions():
-        learner.learn(task)
-    before, known = answers_of(learner), dict(learner.tasks)
-
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(learner.lessons, "certify", fail)  # the last step
-    with pytest.raises(KeyboardInterrupt):
-        learner.finish()
-    monkeypatch.undo()
-    assert torch.equal(answers_of(learner), before)
-    assert dict(learner.tasks) == known
-    assert list(learner.waiting) == ["task 1", "task 2"]
 
 
 def test_what_cannot_be_mixed_is_refused_when_it_comes():

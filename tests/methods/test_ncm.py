@@ -44,7 +44,7 @@ def test_a_session_adds_its_means_and_changes_nothing_else():
     for name, value in before.items():
         if name in after:
             assert torch.equal(after[name], value), name
-    count, parts = len(tasks[0].classes), learner.parts(tasks[1].name)
+    count, parts = len(tasks[0].classes), learner.task_modules(tasks[1].name)
     features = parts["backbone"](tasks[1].train[0])
     by_hand = torch.stack([features[tasks[1].train[1] == label].mean(0) for label in range(len(tasks[1].classes))])
     assert torch.allclose(parts["head"].means[count:], by_hand, atol=1e-6)

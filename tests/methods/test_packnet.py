@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 import forgetfree as ff
 from forgetfree.batches import batches
-from forgetfree.masks import Shared, see_through
+from forgetfree.masked_weights import Shared, masked_weights
 from forgetfree.tickets import density, new_in, used
+from forgetfree.training.loop import fit
 from snapshots import backbone, pair, task
-from test_archive import assert_same_answers, same_bits
+from test_archive import same_bits
 
 PackNet: Any = ff.METHODS["packnet"]
 RECIPE = ff.Recipe(epochs=4, batch_size=16, lr=0.02)
@@ -57,7 +58,7 @@ def test_after_so_many_tasks_the_network_is_as_full_as_the_formula_says(capacity
     full = 1 - (1 - capacity) ** 5
     weights = sum(value.numel() for value in learner.network.weights.values())
     assert density(used(learner.network.tickets)) == pytest.approx(full, abs=2 * 5 / weights)
-    assert learner.room().used == {name: int(mask.sum()) for name, mask in learner.network.used.items()}
+    assert learner.remaining_capacity().used == {name: int(mask.sum()) for name, mask in learner.network.used.items()}
 
 
 def test_of_the_free_weights_the_largest_are_kept() -> None:
@@ -78,7 +79,7 @@ def test_of_the_free_weights_the_largest_are_kept() -> None:
 
 def test_a_layer_keeps_one_weight_at_least_and_a_full_one_is_reused() -> None:
     learner = taught("a", capacity=1e-6)
-    assert learner.room().used == {"0.weight": 1, "4.weight": 1}
+    assert learner.remaining_capacity().used == {"0.weight": 1, "4.weight": 1}
     full = taught("ab", capacity=1.0)
     for layer, mask in full.network.tickets["b"].masks.items():
         assert mask.unpack().all(), layer
@@ -122,18 +123,18 @@ def test_refilled_weights_are_drawn_from_the_seed_within_the_bounds_of_a_linear_
 def test_the_second_phase_trains_the_survivors_through_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     phases: list[tuple[int, dict[str, int]]] = []
     learner = PackNet(backbone(), capacity=0.3, recipe=RECIPE)
-    original = learner.lessons.train
+    original = fit
 
     def train(session: Any, recipe: ff.Recipe, **options: Any) -> Any:
         session.loss(batch_of(task("a"))).backward()
-        moving = session.named_parameters()
+        moving = session.moving()
         reached = {name: int((moving[f"network.{name}"].grad != 0).sum()) for name in learner.network.weights}
         for parameter in session.parameters():
             parameter.grad = None
         phases.append((recipe.epochs, reached))
         return original(session, recipe, **options)
 
-    monkeypatch.setattr(learner.lessons, "train", train)
+    monkeypatch.setattr("forgetfree.training.phases.fit", train)
     learner.learn(task("a"))
     assert [epochs for epochs, _ in phases] == [4, 2]
     kept = {name: round(0.3 * value.numel()) for name, value in learner.network.weights.items()}
@@ -144,17 +145,17 @@ def test_the_second_phase_trains_the_survivors_through_the_mask(monkeypatch: pyt
 
 def test_what_is_kept_was_chosen_before_retraining(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = PackNet(backbone(), capacity=0.3, recipe=RECIPE)
-    original, sizes = learner.lessons.train, {}
+    original, sizes = fit, {}
 
     def train(session: Any, recipe: ff.Recipe, **options: Any) -> Any:
         fitted = original(session, recipe, **options)
         for name in learner.network.weights:
-            weight = session.named_parameters()[f"network.{name}"].detach()
+            weight = session.moving()[f"network.{name}"].detach()
             sizes.setdefault(name, weight.abs().clone())
-            weight.copy_(1 / weight if "phase" in options else weight)  # now the smallest are the largest
+            weight.copy_(1 / weight if session.model.chosen else weight)  # now the smallest are the largest
         return fitted
 
-    monkeypatch.setattr(learner.lessons, "train", train)
+    monkeypatch.setattr("forgetfree.training.phases.fit", train)
     learner.learn(task("a"))
     for name, size in sizes.items():
         mask = learner.network.tickets["a"].mask(name)
@@ -221,20 +222,8 @@ def test_a_session_of_ones_own_is_pruned_when_it_is_kept() -> None:
             session.loss(batch_of(session.task)).backward()
             optimizer.step()
         session.keep()
-    assert learner.room().used == {"0.weight": round(0.3 * 72), "4.weight": round(0.3 * 96)}
+    assert learner.remaining_capacity().used == {"0.weight": round(0.3 * 72), "4.weight": round(0.3 * 96)}
     assert learner.predict(batch, "a").shape == (40, 3)
-
-
-@pytest.mark.parametrize("resumable", [False, True])
-@pytest.mark.parametrize("refill", [False, True])
-def test_a_loaded_learner_learns_on_to_the_same_bits(tmp_path: Path, refill: bool, resumable: bool) -> None:
-    learner, batch = taught("ab", refill=refill), pair(99)[0]
-    ff.save(learner, tmp_path / "file", resumable=resumable)
-    loaded = ff.load(tmp_path / "file", backbone(5))
-    assert_same_answers(learner, loaded, batch)
-    for one in (learner, loaded):
-        one.learn(task("c", 2))
-    assert bits(loaded) == bits(learner)
 
 
 def test_a_removed_task_leaves_its_weights_to_those_that_build_on_them() -> None:
@@ -242,9 +231,9 @@ def test_a_removed_task_leaves_its_weights_to_those_that_build_on_them() -> None
     before = {name: learner.predict(batch, name) for name in "bc"}
     owned = {layer: learner.network.used[layer].clone() for layer in learner.network.weights}
     learner.remove("a")
-    assert {layer: int(mask.sum()) for layer, mask in owned.items()} == learner.room().used
+    assert {layer: int(mask.sum()) for layer, mask in owned.items()} == learner.remaining_capacity().used
     learner.remove("c")
-    assert all(learner.room().used[layer] < int(mask.sum()) for layer, mask in owned.items())
+    assert all(learner.remaining_capacity().used[layer] < int(mask.sum()) for layer, mask in owned.items())
     assert same_bits(learner.predict(batch, "b"), before["b"])
     for layer, value in learner.network.weights.items():
         assert not value[~learner.network.used[layer]].any()
@@ -261,19 +250,9 @@ def test_where_all_tasks_are_removed_learning_starts_from_a_drawn_network() -> N
     assert learner.tasks["c"].curves[-1]["loss"] < learner.tasks["c"].curves[0]["loss"]
 
 
-def test_guess_parts_layout_and_device() -> None:
-    learner, batch = taught("ab"), pair(99)[0]
-    assert learner.guess(batch, task("c", 2)).shape == (40, 3)
-    parts = learner.parts("a")
-    assert torch.equal(parts["head"](parts["backbone"](batch)), learner.predict(batch, "a"))
-    assert learner.layout().of("masked") == ["0.weight", "4.weight"]
-    before = learner.predict(batch, "a")
-    assert same_bits(learner.to("cpu").predict(batch, "a"), before)
-
-
 def test_a_mask_of_one_number_is_a_mask_of_ones() -> None:
     weight = nn.Parameter(torch.randn(5, 4))
-    seen: dict[str, Tensor] = see_through({"layer": torch.ones(())}, {"layer": Shared(weight)})
+    seen: dict[str, Tensor] = masked_weights({"layer": torch.ones(())}, {"layer": Shared(weight)})
     assert same_bits(seen["layer"], weight)
     seen["layer"].sum().backward()
     assert torch.equal(weight.grad, torch.ones(5, 4))

@@ -59,7 +59,7 @@ def test_a_task_starts_from_the_whole_network() -> None:
         session.keep()
     assert all(mask.unpack().all() for mask in learner.network.tickets["a"].masks.values())
     with torch.no_grad():
-        dense = learner.parts("a")["head"](backbone().eval()(batch))
+        dense = learner.task_modules("a")["head"](backbone().eval()(batch))
     assert same_bits(answer, dense)
     assert same_bits(learner.predict(batch, "a"), dense)
 
@@ -85,14 +85,14 @@ def test_steps_that_are_too_small_flip_nothing() -> None:
     """Adam moves a score by lr a step at most: 9 steps of 1e-4 do not reach from 1e-2 to 5e-3."""
     learner = taught("a", recipe=ff.Recipe(epochs=3, batch_size=16, lr=1e-4))
     assert all(mask.unpack().all() for mask in learner.network.tickets["a"].masks.values())
-    nearer = taught("a", recipe=ff.Recipe(epochs=3, batch_size=16, lr=1e-4), start=5.2e-3)
+    nearer = taught("a", recipe=ff.Recipe(epochs=3, batch_size=16, lr=1e-4), first_score=5.2e-3)
     assert not all(mask.unpack().all() for mask in nearer.network.tickets["a"].masks.values())
 
 
 def test_scores_start_above_the_threshold_or_are_refused() -> None:
     for start in (5e-3, 0.0):
         with pytest.raises(ff.InputError, match="scores start above the threshold"):
-            taught("", start=start)
+            taught("", first_score=start)
 
 
 def test_scores_of_weights_in_half_precision_are_not() -> None:
@@ -131,13 +131,3 @@ def test_removal_leaves_weights_and_other_tasks_as_they_are() -> None:
     assert digest_of(learner.network.weights) == digest
     learner.learn(task("d", 3))
     assert same_bits(learner.predict(batch, "c"), before)
-
-
-def test_guess_parts_layout_and_device() -> None:
-    learner, batch = taught("ab"), pair(99)[0]
-    assert learner.guess(batch, task("c", 2)).shape == (40, 3)
-    parts = learner.parts("a")
-    assert torch.equal(parts["head"](parts["backbone"](batch)), learner.predict(batch, "a"))
-    assert learner.layout().of("masked") == ["0.weight", "4.weight"]
-    before = learner.predict(batch, "a")
-    assert same_bits(learner.to("cpu").predict(batch, "a"), before)

@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import forgetfree as ff
-from few_shots import accuracies, assert_same, backbone, kept, sessions
-from forgetfree import archive, incremental
+from few_shots import accuracies, assert_same, backbone, sessions
 from forgetfree.batches import Batch
 from forgetfree.errors import InputError
+from forgetfree.few_shot.exemplars import herding
 from forgetfree.heads import CosineClassifier, linear_head
 from forgetfree.methods.rebalance import Grown, imprinted, in_place_of, less_forget, margin_ranking
 from forgetfree.testing import small_tasks
@@ -34,11 +34,11 @@ def taught(tasks, **settings):
     return learner
 
 
-@pytest.mark.parametrize("settings", [{}, {"first": "dense", "choose": "herding"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"first_classifier": "dense", "choose": "herding"}], ids=str)
 def test_it_tells_old_and_new_classes_apart(settings):
     tasks, tests = sessions()
     learner = taught(tasks, **settings)
-    assert learner.base == settings.get("first", "cosine")
+    assert learner.base_name == settings.get("first_classifier", "cosine")
     assert min(accuracies(learner, tests)) > 0.6  # chance is 1 in 27
 
 
@@ -75,11 +75,11 @@ def test_less_forget_is_about_directions():
 def test_the_loss_of_a_session_is_the_sum_of_its_three():
     (first, second, *_), _ = sessions()
     learner = taught([first], less_forget=3.0, ranking=2.0, margin=0.8, closest=1)
-    module = learner.parts("session 0")["backbone"]
+    module = learner.task_modules("session 0")["backbone"]
     with learner.learning(second) as session:
         session.eval()
         inputs, labels = session.task.train
-        head = session.parts["head"]
+        head = session.head
         with torch.no_grad():
             some = module(inputs).any(1)  # features that are all zero have no direction to keep
             inputs, labels = inputs[some], labels[some]
@@ -90,8 +90,8 @@ def test_the_loss_of_a_session_is_the_sum_of_its_three():
         # at the first step features are what they were
         torch.testing.assert_close(session.loss(Batch(inputs, labels)).detach(), classes + 2.0 * ranked)
         with torch.no_grad():
-            session.named_parameters()["network.3.weight"].normal_()
-            turned = session.parts["network"](inputs, incremental.everything(learner.network))
+            session.moving()["network.3.weight"].normal_()
+            turned = session.model.network(inputs, learner.network.everything)
             classes = F.cross_entropy(head(turned), labels)
             ranked = margin_ranking(head.cosines(turned), labels, 12, 0.8, 1)
             pulled = 3.0 * math.sqrt(12 / 5) * less_forget(turned, features)
@@ -101,9 +101,9 @@ def test_the_loss_of_a_session_is_the_sum_of_its_three():
 def test_new_class_weights_are_mean_directions_with_the_mean_length_of_the_old():
     (first, second, *_), _ = sessions()
     learner = taught([first])
-    module, old = learner.parts("session 0").values()
+    module, old = learner.task_modules("session 0").values()
     with learner.learning(second) as session:
-        head = session.parts["head"]
+        head = session.head
         assert torch.equal(head.old, old.weight)
         assert torch.equal(head.scale, old.scale)
         torch.testing.assert_close(head.new.norm(dim=1), old.weight.norm(dim=1).mean().expand(5))
@@ -114,11 +114,11 @@ def test_new_class_weights_are_mean_directions_with_the_mean_length_of_the_old()
 def test_old_class_weights_stand_and_new_ones_and_the_scale_move():
     (first, second, *_), _ = sessions()
     learner = taught([first])
-    before = learner.parts("session 0")["head"]
+    before = learner.task_modules("session 0")["head"]
     with learner.learning(second) as session:
-        start = session.parts["head"].new.detach().clone()
+        start = session.head.new.detach().clone()
     learner.learn(second)
-    after = learner.parts("session 1")["head"]
+    after = learner.task_modules("session 1")["head"]
     assert isinstance(after, CosineClassifier)
     assert after.weight.shape == (17, 16)
     assert torch.equal(after.weight[:12], before.weight)
@@ -149,15 +149,15 @@ def test_the_dense_first_session_is_the_network_that_ncm_learns(tmp_path):
     path = tmp_path / "base"
     plain = NCM(backbone(), recipe=BASE, seed=3)
     plain.learn(first, checkpoint=path)
-    learner, epochs = fresh(first="dense"), []
+    learner, epochs = fresh(first_classifier="dense"), []
     learner.learn(first, checkpoint=path, progress=epochs.append)
     assert not epochs  # all was there
     assert all(torch.equal(value, plain.memory().shared[name]) for name, value in learner.memory().shared.items())
     assert accuracies(learner, tests[:1])[0] > 0.8
     learner.learn(second)
-    assert_same(learner, taught([first, second], first="dense"))
+    assert_same(learner, taught([first, second], first_classifier="dense"))
     with pytest.raises(InputError, match="checkpoint of another learning"):
-        fresh(first="cosine").learn(first, checkpoint=path)
+        fresh(first_classifier="cosine").learn(first, checkpoint=path)
 
 
 @pytest.mark.parametrize("choose", ["random", "herding"])
@@ -172,8 +172,8 @@ def test_kept_images_are_of_their_class_and_counted(choose):
         places = [[torch.equal(image, other) for other in own].index(True) for image in images[f"exemplars.{label}"]]
         assert len(set(places)) == 3  # no image twice
         if choose == "herding" and label >= 12:
-            features = learner.parts("session 1")["backbone"](own)
-            assert places == incremental.herd(F.normalize(features, dim=1), 3)
+            features = learner.task_modules("session 1")["backbone"](own)
+            assert places == herding(F.normalize(features, dim=1), 3)
 
 
 def test_chance_chooses_other_images_of_each_class_and_for_each_seed():
@@ -181,7 +181,7 @@ def test_chance_chooses_other_images_of_each_class_and_for_each_seed():
     inputs, labels = first.train
     chosen = {}
     for seed in (3, 4):
-        kept_images = taught([first], seed=seed).exemplars.kept
+        kept_images = taught([first], seed=seed).replay.kept
         chosen[seed] = [
             tuple([torch.equal(image, other) for other in inputs[labels == label]].index(True) for image in images)
             for label, images in kept_images.items()
@@ -190,55 +190,10 @@ def test_chance_chooses_other_images_of_each_class_and_for_each_seed():
     assert len(set(chosen[3])) > 8
 
 
-def test_the_same_seed_gives_the_same_bits_whatever_the_caller_draws():
-    tasks, _ = sessions(2)
-    one = taught(tasks)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(99)
-        assert_same(one, taught(tasks))
-
-
-@pytest.mark.parametrize("first", ["cosine", "dense"])
-def test_an_archive_answers_and_learns_on_to_the_same_bits(tmp_path, first):
-    tasks, tests = sessions(3)
-    learner = taught(tasks[:3], first=first, margin=0.4, closest=3, ranking=0.5, less_forget=2.0, choose="herding")
-    archive.save(learner, tmp_path / "one.ticket", resumable=True)
-    again = archive.load(tmp_path / "one.ticket", backbone())
-    assert again._arguments() == learner._arguments()
-    assert again.session == learner.session
-    assert_same(learner, again)
-    assert torch.equal(learner.predict(tests[1][0]), again.predict(tests[1][0]))
-    learner.learn(tasks[3])
-    again.learn(tasks[3])
-    assert_same(learner, again)
-
-
-@pytest.mark.parametrize("where", ["while it trains", "while it is kept"])
-def test_an_error_in_a_session_leaves_everything_as_it_was(monkeypatch, where):
-    (first, second, *_), tests = sessions()
-    learner = taught([first])
-    before, answers = kept(learner), learner.predict(tests[0][0])
-
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        if where == "while it is kept":
-            patched.setattr(learner.lessons, "certify", fail)  # the very last step
-        with pytest.raises(KeyboardInterrupt):
-            learner.learn(second, progress=fail if where == "while it trains" else None)
-    assert torch.equal(learner.predict(tests[0][0]), answers)
-    assert all(torch.equal(before[name], value) for name, value in kept(learner).items())
-    assert list(learner.tasks) == ["session 0"]
-    assert len(learner.exemplars.kept) == 12
-    learner.learn(second)
-    assert_same(learner, taught([first, second]))
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"first": "linear"}, {"choose": "best"}, {"exemplars": -1}, {"less_forget": -1}, {"ranking": "1"},
+        {"first_classifier": "linear"}, {"choose": "best"}, {"exemplars": -1}, {"less_forget": -1}, {"ranking": "1"},
         {"margin": math.nan}, {"closest": 0}, {"closest": True},
     ],
     ids=str,
@@ -251,4 +206,4 @@ def test_settings_that_cannot_be_are_refused(wrong):
 @pytest.mark.parametrize("first", ["cosine", "dense"])
 def test_heads_of_another_kind_are_refused(first):
     with pytest.raises(InputError, match="cosine_classifier"):
-        fresh(heads=linear_head, first=first)
+        fresh(heads=linear_head, first_classifier=first)

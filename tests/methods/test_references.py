@@ -35,9 +35,9 @@ def test_single_task_nets_do_not_depend_on_the_tasks_before_them_except_for_thei
     learner = SingleTask(backbone(), recipe=RECIPE)
     for task in tasks:
         learner.learn(task)
-    weights = [network[0].weight for network in learner.networks.values()]
+    weights = [network[0].weight for network in learner.network.networks.values()]
     assert not torch.equal(weights[0], weights[1])
-    assert torch.equal(SingleTaskOf(tasks[:1]).networks[tasks[0].name][0].weight, weights[0])
+    assert torch.equal(SingleTaskOf(tasks[:1]).network.networks[tasks[0].name][0].weight, weights[0])
 
 
 def SingleTaskOf(tasks):

@@ -141,7 +141,7 @@ def test_heads_that_cannot_be_are_refused_when_a_learner_is_built(name):
     assert set(made) == wanted.get(name, {"euclidean", "cosine"})
 
 
-@pytest.mark.parametrize(("name", "settings"), [("fsll", {}), ("softnet", {"follow": True})])
+@pytest.mark.parametrize(("name", "settings"), [("fsll", {}), ("softnet", {"drift_compensation": True})])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
 def test_sessions_are_learned_in_other_types_too(name, settings, kind):
     torch.manual_seed(0)
@@ -154,13 +154,13 @@ def test_sessions_are_learned_in_other_types_too(name, settings, kind):
 
 
 def test_bases_of_nearby_settings_have_names_of_their_own():
-    assert make("f2m", bound=0.01).base != make("f2m", bound=0.010000004).base
-    soft = [METHODS["softnet"](backbone(), capacity=c).base for c in (0.3, 0.3000001)]
+    assert make("f2m", bound=0.01).base_name != make("f2m", bound=0.010000004).base_name
+    soft = [METHODS["softnet"](backbone(), capacity=c).base_name for c in (0.3, 0.3000001)]
     assert soft == ["soft-0.3", "soft-0.3000001"]
 
 
 def test_a_soft_mask_and_a_block_that_are_not_there_are_refused():
     with pytest.raises(InputError, match="no shared tensor 'nope'"):
         make("softnet").soft_mask("nope")
-    with pytest.raises(InputError, match="block=3"):
-        make("softnet", block=3)
+    with pytest.raises(InputError, match="trainable_block=3"):
+        make("softnet", trainable_block=3)

@@ -12,6 +12,13 @@ from forgetfree.contracts import Task
 from forgetfree.errors import InputError
 from forgetfree.replay import ReplayStore
 from forgetfree.samples import joined_data, samples_at, samples_of
+from forgetfree.training.recipe import Recipe
+
+REHEARSAL = Recipe(
+    epochs=90, batch_size=120, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(50, 70),
+    factor=0.1,
+)  # fmt: skip
+"""How methods that move the whole network train a session on new and kept images."""
 
 
 def rehearsing(task: Task, replay: ReplayStore) -> Task:

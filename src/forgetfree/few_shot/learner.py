@@ -75,13 +75,10 @@ class FewShotLearner:
     """Fields that had other names once: old name → new one."""
 
     def __post_init__(self, backbone: nn.Module) -> None:
-        self.recipe = self.recipe or self.default_recipe
-        self.session = self.session or self.default_session
-        self.heads = self.heads or self.default_heads
         assert self.heads is not None
         check_heads(self.heads, self.head_kind, self.head_words)
         self.network = SharedNetwork(backbone, masked=self.masked, device=self.device)
-        self.replay = ReplayStore(per_class=getattr(self, "exemplars", 0))
+        self.replay = ReplayStore(per_class=self._exemplars())
         """Images of earlier classes, where the method keeps some."""
         engine = Engine(
             self.answer, self._placement, heads=self.heads, seed=self.seed, cache_bytes=self.cache_bytes,
@@ -95,7 +92,7 @@ class FewShotLearner:
         settings.assign(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        return deprecation.by_old_name(self, name, deprecation.LEARNER)
+        return deprecation.by_old_name(self, name, {**deprecation.LEARNER, **type(self).renamed})
 
     def __repr__(self) -> str:
         fields = settings.own_fields(type(self), FewShotLearner)
@@ -171,20 +168,24 @@ class FewShotLearner:
         """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
         with self.engine.exclusive(task):
             self.accept(task)
-            self.coming = task
+            self.coming: Task | None = task
             joined = self.engine.with_global_labels(task)
             check_classes(task)
+            self.replay = replace(self.replay, per_class=self._exemplars())
             if self.replay.per_class:
                 check_keepable(task)
             first = not self.engine.learned
             values = {"recipe" if first else "session": recipe, "capacity": capacity}
             if capacity is not None and not first:
                 raise InputError("capacity is that of the first session: later ones learn in its ticket.")
-            with settings.given(self, values) as given:
-                context = self._context(task.name)
-                model = (self.first if first else self.later)(joined, context)
-                with self._session(self.session_task(joined, task), model, context, given) as made:
-                    yield made
+            try:
+                with settings.given(self, values) as given:
+                    context = self._context(task.name)
+                    model = (self.first if first else self.later)(joined, context)
+                    with self._session(self.session_task(joined, task), model, context, given) as made:
+                        yield made
+            finally:
+                self.coming = None  # its images are the caller's: nothing holds them between sessions
 
     @contextmanager
     def _session(
@@ -310,6 +311,11 @@ class FewShotLearner:
         learner.engine.from_state(stored)
         learner.check()
         return learner
+
+    def _exemplars(self) -> int:
+        """How many images of a class are kept, from now on: a field of the methods that keep some."""
+        count: int = getattr(self, "exemplars", 0)
+        return count
 
     def _recipe(self) -> Recipe:
         recipe = self.session if self.engine.learned else self.recipe

@@ -13,8 +13,10 @@ from forgetfree.batches import batches, explained
 from forgetfree.contracts import Data, Inputs, Task
 from forgetfree.engine import Context
 from forgetfree.errors import InputError, LearningError
+from forgetfree.few_shot.exemplars import with_shots
 from forgetfree.heads import HeadFactory, Metric, Prototypes, nearest_mean, similarity
 from forgetfree.modules import as_call
+from forgetfree.replay import ReplayStore
 
 
 def learning_head(heads: HeadFactory | None, means: Tensor) -> HeadFactory:
@@ -102,6 +104,14 @@ def update_prototypes(
     moved = means.clone()
     moved[again] = class_means(module, task, task.train, again, context)
     return moved
+
+
+def rehearsed(
+    means: Tensor, module: nn.Module, task: Task, replay: ReplayStore, context: Context
+) -> tuple[Tensor, ReplayStore]:
+    """The class means after a session that rehearsed these exemplars, and the exemplars with its own among them."""
+    moved = update_prototypes(means, module, task, list(replay.kept), context)
+    return moved, with_shots(replay, task, context.known)
 
 
 def metric_loss(

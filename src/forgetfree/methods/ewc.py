@@ -65,11 +65,11 @@ class Anchored(Plain):
 
     def __init__(self, network: nn.Module, anchors: Mapping[str, Tensor], pulls: Mapping[str, Tensor]):
         super().__init__(network)
-        weights = dict(network.named_parameters())
-        self._held = [(weights[name], anchors[name].detach(), pull) for name, pull in pulls.items()]
+        self._held = {name: (anchors[name].detach(), pull) for name, pull in pulls.items()}
 
     def penalty(self) -> Tensor | None:
-        pulled = [(pull * (weight - anchor).square()).sum() for weight, anchor, pull in self._held]
+        held = [(self.network.get_parameter(name), *values) for name, values in self._held.items()]
+        pulled = [(pull * (weight - anchor).square()).sum() for weight, anchor, pull in held]
         return torch.stack(pulled).sum() if pulled else None
 
 
@@ -78,6 +78,8 @@ def fisher_of(session: Session, size: int, context: Context) -> dict[str, Tensor
     task, weights = session.task, dict(session.model.network.named_parameters())
     if not weights:  # only heads learn
         return {}
+    for weight in weights.values():
+        weight.requires_grad_(True)  # whatever a loop of the caller's own has asked of it
     squares = {name: torch.zeros_like(weight, dtype=_fine(weight)) for name, weight in weights.items()}
     order = generator(context.seed, context.position, "fisher order")
     seed_all(context.placement.device, context.seed, context.position, "fisher")

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from forgetfree.batches import Batch
 from forgetfree.contracts import Inputs, Task
 from forgetfree.engine import Context
-from forgetfree.few_shot.exemplars import with_shots
 from forgetfree.few_shot.learner import FewShotLearner
 from forgetfree.few_shot.prototypes import (
     all_means,
@@ -27,7 +26,7 @@ from forgetfree.few_shot.prototypes import (
     learning_head,
     metric_loss,
     prototype_head,
-    update_prototypes,
+    rehearsed,
 )
 from forgetfree.masks import Masks
 from forgetfree.network import TrainableView
@@ -92,8 +91,7 @@ class F2M(FewShotLearner):
             self.centre = {name: self.network.weights[name] for name in self.shaken}
             return prototype_head(self.heads, task, all_means(network, task, context))
         assert isinstance(session.model, Boxed)
-        means = update_prototypes(session.model.start, network, task, list(self.replay.kept), context)
-        self.replay = with_shots(self.replay, task, context.known)
+        means, self.replay = rehearsed(session.model.start, network, task, self.replay, context)
         return prototype_head(self.heads, task, means)
 
 

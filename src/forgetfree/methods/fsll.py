@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from forgetfree.batches import Batch
 from forgetfree.contracts import Task
 from forgetfree.engine import Context
-from forgetfree.few_shot.exemplars import with_shots
 from forgetfree.few_shot.learner import FewShotLearner
 from forgetfree.few_shot.prototypes import (
     all_means,
@@ -31,7 +30,7 @@ from forgetfree.few_shot.prototypes import (
     learning_head,
     metric_loss,
     prototype_head,
-    update_prototypes,
+    rehearsed,
     wide,
 )
 from forgetfree.heads import similarity
@@ -71,8 +70,7 @@ class FSLL(FewShotLearner):
         if not context.known:
             return prototype_head(self.heads, task, all_means(network, task, context))
         assert isinstance(session.model, LeastImportant)
-        means = update_prototypes(session.model.start, network, task, list(self.replay.kept), context)
-        self.replay = with_shots(self.replay, task, context.known)
+        means, self.replay = rehearsed(session.model.start, network, task, self.replay, context)
         return prototype_head(self.heads, task, means)
 
     def movable(self) -> dict[str, Tensor]:

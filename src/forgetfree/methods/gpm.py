@@ -18,8 +18,8 @@ from forgetfree.batches import batches
 from forgetfree.contracts import Inputs, Task
 from forgetfree.dense import MovingNetwork
 from forgetfree.engine import Context
-from forgetfree.errors import InputError
-from forgetfree.modules import as_call, clone
+from forgetfree.errors import InputError, LearningError
+from forgetfree.modules import GradientHooks, as_call, clone
 from forgetfree.rng import generator
 from forgetfree.settings import Fraction, Whole, learner
 from forgetfree.task_incremental import TaskLearner
@@ -120,7 +120,14 @@ class GPM(TaskLearner):
         args, kwargs = as_call(context.placement.cast(batch.inputs))
         with torch.no_grad():
             looked_at(*args, **kwargs)
-        return {name: torch.cat(seen[name]) for name in layers if name in seen}
+        taken_in = {name: torch.cat(seen[name]) for name in layers if name in seen}
+        for name, rows in taken_in.items():
+            if not bool(rows.isfinite().all()):
+                raise LearningError(
+                    f"task {task.name!r}: what the layer of {name} takes in is not finite, so that it has no bases. "
+                    "The learner is as it was before. Check the inputs for NaN, or lower the learning rate."
+                )
+        return taken_in
 
 
 class Projected(Plain):
@@ -133,12 +140,13 @@ class Projected(Plain):
         # session.train() puts norms in training mode, and they would take statistics
         parts = self.network.modules() if bases is not None else ()
         self._norms = [part for part in parts if getattr(part, "running_mean", None) is not None]
-        for name, parameter in self.network.named_parameters() if bases is not None else ():
-            basis = (bases or {})[name]
-            if basis.shape[1]:
-                parameter.register_hook(_Projection(basis))
+        moving = dict(self.network.named_parameters())
+        self._hooks = GradientHooks(
+            {name: _Projection(basis) for name, basis in (bases or {}).items() if name in moving and basis.shape[1]}
+        )
 
     def forward(self, inputs: Inputs) -> Any:
+        self._hooks.put_on(self.network)
         for norm in self._norms:
             norm.eval()
         return super().forward(inputs)

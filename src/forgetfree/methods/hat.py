@@ -11,7 +11,7 @@ wrapped ones; all other parameters (embeddings, recurrent and attention layers, 
 with the first task and stay as it left them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, cast
 
@@ -22,7 +22,7 @@ from forgetfree.contracts import Inputs, Task
 from forgetfree.dense import MovingNetwork, Norm
 from forgetfree.engine import Context
 from forgetfree.errors import InputError, ModuleError, TaskError
-from forgetfree.modules import as_call, freeze
+from forgetfree.modules import GradientHooks, as_call, freeze
 from forgetfree.rng import generator
 from forgetfree.settings import Number, learner
 from forgetfree.task_incremental import TaskLearner
@@ -125,10 +125,11 @@ class Gates(nn.Module):
         super().__init__()
         self.units, self.smax, self.s = units, smax, smax
         self.embedding = nn.Parameter(torch.randn(sum(units.values()), generator=chance))
-        self.embedding.register_hook(self._compensated)  # type: ignore[no-untyped-call]
+        self._hooks = GradientHooks({"embedding": self._compensated})
 
     def forward(self, s: float) -> dict[str, Tensor]:
         """sigmoid(s e), by layer."""
+        self._hooks.put_on(self)
         with torch.no_grad():
             self.embedding.clamp_(-LARGEST_EMBEDDING, LARGEST_EMBEDDING)
         self.s = s
@@ -154,6 +155,9 @@ class Gates(nn.Module):
         steep = (self.s * embedding).clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT).cosh_().add_(1)
         return gradient * steep.div_(embedding.cosh().add_(1)).mul_(self.smax / self.s)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "now"}  # of a graph, which has no copy
+
 
 class Gated(TaskModel):
     """A module in which gates multiply units, and weights between used units get no gradient."""
@@ -176,17 +180,21 @@ class Gated(TaskModel):
         for part in network.modules():
             if isinstance(part, nn.TransformerEncoder):
                 part.use_nested_tensor = False  # which no gate could multiply
+        hooks: dict[str, Callable[[Tensor], Tensor]] = {}
         for layer, host in wiring.hosts.items():
             part = layer_at(network, layer)
             multiply = partial(self._multiply, layer, part, host != layer)
             network.get_submodule(host).register_forward_hook(multiply)
             out, into = ends(part, used[layer], wiring.into(layer, used))
-            for value, free in ((part.weight, 1 - torch.minimum(out, into)), (part.bias, 1 - used[layer])):
+            for name, free in (("weight", 1 - torch.minimum(out, into)), ("bias", 1 - used[layer])):
+                value = part._parameters.get(name)
                 if value is not None and value.requires_grad:
                     some = free.to(value.dtype) if bool((free != 1).any()) else None
-                    value.register_hook(partial(self._protected, layer, some))  # type: ignore[no-untyped-call]
+                    hooks[f"{layer}.{name}".lstrip(".")] = partial(self._protected, layer, some)
+        self._hooks = GradientHooks(hooks)
 
     def forward(self, inputs: Inputs) -> Any:
+        self._hooks.put_on(self.network)
         smax = self.gates.smax
         steep = 1 / smax + (smax - 1 / smax) * self.through
         self._now = self.gates(steep) if self.training else self.gates.final(hard=self.hard)
@@ -214,6 +222,9 @@ class Gated(TaskModel):
                 "the layer, or hold the weight as a parameter of your own module."
             )
         return gradient if free is None else gradient * free
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_now": {}}
 
 
 def _write_gate(part: Layer, gate: Tensor, into: Tensor | None, norm: Norm | None) -> None:

@@ -21,14 +21,13 @@ from forgetfree.batches import Batch
 from forgetfree.classifiers import grown
 from forgetfree.contracts import Task
 from forgetfree.engine import Context
-from forgetfree.few_shot.exemplars import herding, with_chosen
+from forgetfree.few_shot.exemplars import REHEARSAL, herding, with_chosen
 from forgetfree.few_shot.learner import FewShotLearner
 from forgetfree.few_shot.prototypes import features_of, means_by_class, metric_of, prototype_head, without_gradient
 from forgetfree.masks import Masks
 from forgetfree.modules import named_tensors
 from forgetfree.network import TrainableView
 from forgetfree.settings import FIXED, LATER, Whole, learner
-from forgetfree.training.recipe import Recipe
 from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import SeenThrough
 
@@ -39,10 +38,7 @@ class ICaRL(FewShotLearner):
 
     exemplars: Annotated[int, Whole("how many images of a class are kept", 1), LATER, FIXED] = 2
 
-    default_session = Recipe(
-        epochs=90, batch_size=120, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(50, 70),
-        factor=0.1,
-    )  # fmt: skip
+    default_session = REHEARSAL
     state = ("classifier",)
 
     def start(self) -> None:

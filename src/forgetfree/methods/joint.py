@@ -22,7 +22,7 @@ from forgetfree.errors import InputError, TaskError
 from forgetfree.few_shot.collected import Collected
 from forgetfree.few_shot.episodes import Balanced
 from forgetfree.few_shot.learner import FewShotLearner
-from forgetfree.heads import HeadFactory, linear_head
+from forgetfree.heads import HeadFactory, example_head, linear_head
 from forgetfree.network import TrainableView
 from forgetfree.rng import generator
 from forgetfree.samples import Samples, joined_data
@@ -58,10 +58,18 @@ class Joint(FewShotLearner):
     resumable_state = ("wrapped", "collected")
 
     def start(self) -> None:
-        self.wrapped: Mapping[str, Tensor] = dict(self.network.weights)
-        """The first weights, where all training starts."""
+        self.wrapped: Mapping[str, Tensor] = {}
+        """The weights before the first session, where all training starts."""
         self.collected = Collected()
         """All data met, trained or only collected."""
+
+    def check(self) -> None:
+        head = example_head(self.heads or linear_head)
+        if next(head.parameters(), None) is None:
+            raise InputError(
+                f"joint training learns its classifier, and a {type(head).__name__} learns nothing: heads are 'linear', "
+                "'linear_without_bias' or 'cosine_classifier'."
+            )
 
     @property
     def waiting(self) -> Mapping[str, Task]:
@@ -69,20 +77,17 @@ class Joint(FewShotLearner):
         return {name: task for name, task in self.collected.tasks.items() if name not in self.tasks}
 
     def learn(
-        self,
-        task: Task,
-        checkpoint: Path | str | None = None,
-        progress: ProgressCallback | None = None,
-        *,
-        recipe: Recipe | None = None,
-        capacity: float | None = None,
-    ) -> None:
+        self, task: Task, checkpoint: Path | str | None = None, progress: ProgressCallback | None = None, *,
+        recipe: Recipe | None = None, capacity: float | None = None,
+    ) -> None:  # fmt: skip
         """Train the first session, and with `every` each one; otherwise collect it for `finish()`.
 
         `checkpoint` is a file that lets a killed `learn` go on, to the same bits; joint training has its own beside it.
         """
         if self.every or not self.tasks:
             super().learn(task, checkpoint, progress, recipe=recipe, capacity=capacity)
+        elif recipe is not None or capacity is not None:
+            raise InputError("joint training has one recipe for all sessions: set learner.recipe before finish().")
         else:
             with self.engine.exclusive(task):
                 self.accept(task)
@@ -122,12 +127,15 @@ class Joint(FewShotLearner):
         return self.heads or linear_head
 
     def first(self, task: Task, context: Context) -> TaskModel:
-        return Mixed(self, self.network.trainable_view(), context)
+        return Mixed(self, self.network.trainable_view(), self.network.weights, context)
 
     def later(self, task: Task, context: Context) -> TaskModel:
-        return Mixed(self, self.network.view_from(self.wrapped), context)
+        return Mixed(self, self.network.view_from(self.wrapped), self.wrapped, context)
 
     def answers(self, session: Session, context: Context) -> nn.Module:
+        assert self.coming is not None
+        assert isinstance(session.model, Mixed)
+        self.wrapped = session.model.wrapped
         self.collected = self.collected.with_task(self.coming)
         for task in list(self.waiting.values())[:-1]:  # the last is written down by the engine
             seen = replace(task, classes=self.classes + task.classes)
@@ -143,15 +151,15 @@ class Joint(FewShotLearner):
 
     def trained(self, recipe: Recipe, context: Context) -> tuple[Phase, ...]:
         """How a session is trained: network and classifier together."""
-        return (Phase(self.recipe or recipe, "joint" if context.known else ""),)
+        return (Phase(self.recipe or recipe, "joint" if context.known else "", check_learns),)
 
 
 class Mixed(SeenThrough):
     """A dense network and its classifier, learned together from the images of all sessions."""
 
-    def __init__(self, method: Joint, network: TrainableView, context: Context):
+    def __init__(self, method: Joint, network: TrainableView, wrapped: Mapping[str, Tensor], context: Context):
         super().__init__(network, method.network.everything)
-        self._method, self._context = method, context
+        self._method, self.wrapped, self._context = method, dict(wrapped), context
 
     def phases(self, recipe: Recipe) -> tuple[Phase, ...]:
         return self._method.trained(recipe, self._context)
@@ -218,6 +226,15 @@ def together(sessions: Mapping[str, Task]) -> Task:
         valid=joined(valid) if len(valid) == len(tasks) else None,
         augment=tasks[0].augment,
     )
+
+
+def check_learns(session: Session) -> None:
+    """Refuse a classifier that stands still."""
+    if next(session.head.parameters(), None) is None:
+        raise InputError(
+            f"joint training learns its classifier, and a {type(session.head).__name__} learns nothing: heads are "
+            "'linear', 'linear_without_bias' or 'cosine_classifier'."
+        )
 
 
 def check_mixable(task: Task, collected: Mapping[str, Task]) -> None:

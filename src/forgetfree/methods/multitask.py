@@ -34,14 +34,9 @@ class Multitask(TaskLearner):
         self.collected: Mapping[str, Task] = {}
 
     def learn(
-        self,
-        task: Task,
-        checkpoint: Path | str | None = None,
-        progress: ProgressCallback | None = None,
-        *,
-        recipe: Recipe | None = None,
-        capacity: float | None = None,
-    ) -> None:
+        self, task: Task, checkpoint: Path | str | None = None, progress: ProgressCallback | None = None, *,
+        recipe: Recipe | None = None, capacity: float | None = None,
+    ) -> None:  # fmt: skip
         """Collect one more task; it can be asked after `finish()`, which takes the time, the checkpoint, the recipe."""
         check_data(task)
         if recipe is not None or capacity is not None:
@@ -62,22 +57,26 @@ class Multitask(TaskLearner):
         tasks, recipe = list(self.collected.values()), self.recipe or Recipe()
         with preserved_rng(self.network.placement.device):
             mixed = mixed_task(tasks)
-            model = self.view(mixed, Context(self.seed, 0, self.network.placement, recipe))
+            model = self._with_heads(mixed)
             self.engine.fit_together(
                 tasks, mixed, model, self._take, model.features, recipe, checkpoint, progress,
                 rollback=(self, self.network),
             )  # fmt: skip
 
-    def view(self, task: Task, context: Context) -> "ManyHeads":
-        network, device = clone(self.initial).to(context.placement.device), context.placement.device
-        tasks = list(self.collected.values())
+    def view(self, task: Task, context: Context) -> TaskModel:
+        raise TaskError("multitask trains all tasks at once: learn(task) collects each of them, finish() trains.")
+
+    def _with_heads(self, task: Task) -> "ManyHeads":
+        """The wrapped network and an untrained head for each collected task."""
+        placement, tasks = self.network.placement, list(self.collected.values())
+        network = clone(self.initial).to(placement.device)
         images: Any = tasks[0].train[0]
-        sample = context.placement.cast(images[:2])
+        sample = placement.cast(images[:2])
         with torch.no_grad():
             features = freeze(clone(network))(sample)
         heads = []
         for position, each in enumerate(tasks):
-            seed_all(device, context.seed, position, "head")
+            seed_all(placement.device, self.seed, position, "head")
             heads.append(self.engine.heads.new(each, features))
         return ManyHeads(network, nn.ModuleList(heads), task.width, int(features.shape[-1]))
 

@@ -22,14 +22,13 @@ from torch.nn import functional as F
 from forgetfree.batches import Batch
 from forgetfree.contracts import Task
 from forgetfree.engine import Context
-from forgetfree.few_shot.exemplars import herding, with_chosen
+from forgetfree.few_shot.exemplars import REHEARSAL, herding, with_chosen
 from forgetfree.few_shot.learner import FewShotLearner
 from forgetfree.few_shot.prototypes import features_of, means_by_class, without_gradient
 from forgetfree.heads import CosineClassifier, HeadFactory, cosine_classifier, linear_head, similarity
 from forgetfree.replay import ReplayStore
 from forgetfree.rng import generator
 from forgetfree.settings import FIRST, LATER, NAMES_BASE, Exemplars, Number, Was, Whole, learner
-from forgetfree.training.recipe import Recipe
 from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import SeenThrough
 
@@ -51,10 +50,7 @@ class Rebalance(FewShotLearner):
     margin: Annotated[float, Number("by which the own class is to be closer", 0), LATER] = 0.5
     closest: Annotated[int, Whole("how many new classes are ranked", 1), LATER] = 2
 
-    default_session = Recipe(
-        epochs=90, batch_size=120, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, milestones=(50, 70),
-        factor=0.1,
-    )  # fmt: skip
+    default_session = REHEARSAL
     default_heads = staticmethod(cosine_classifier)
     head_kind = CosineClassifier
     head_words = "this method answers by the angles to class weights: heads are 'cosine_classifier'"
@@ -79,7 +75,8 @@ class Rebalance(FewShotLearner):
         self.replay = self._kept(session.task, features, labels, context)
         match session.head:
             case Grown() as head:
-                return head.whole()
+                assert isinstance(context.head, CosineClassifier)
+                return head.whole(context.head.weight)
             case nn.Linear() as head:
                 return in_place_of(head, features, labels)
             case head:
@@ -121,7 +118,7 @@ class Grown(nn.Module):
 
     def __init__(self, old: CosineClassifier, directions: Tensor):
         super().__init__()
-        self.register_buffer("old", old.weight.detach().clone())
+        self.register_buffer("old", old.weight.detach().clone(), persistent=False)
         self.old: Tensor
         self.new = nn.Parameter(directions * self.old.norm(dim=1).mean())
         self.scale = nn.Parameter(old.scale.detach().clone())
@@ -132,9 +129,9 @@ class Grown(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return self.scale * self.cosines(features)
 
-    def whole(self) -> CosineClassifier:
-        """Old and new class weights as one classifier."""
-        return as_classifier(torch.cat([self.old, self.new]), self.scale)
+    def whole(self, old: Tensor | None = None) -> CosineClassifier:
+        """Old and new class weights as one classifier; a learner has its own record of the `old` ones."""
+        return as_classifier(torch.cat([self.old if old is None else old, self.new]), self.scale)
 
 
 def as_classifier(weight: Tensor, scale: Tensor) -> CosineClassifier:

@@ -18,7 +18,6 @@ from forgetfree.batches import Batch
 from forgetfree.contracts import Inputs, Task
 from forgetfree.engine import Context
 from forgetfree.errors import InputError
-from forgetfree.few_shot.exemplars import with_shots
 from forgetfree.few_shot.learner import FewShotLearner
 from forgetfree.few_shot.prototypes import (
     all_means,
@@ -27,7 +26,7 @@ from forgetfree.few_shot.prototypes import (
     learning_head,
     metric_loss,
     prototype_head,
-    update_prototypes,
+    rehearsed,
     wide,
     without_gradient,
 )
@@ -96,12 +95,11 @@ class SoftNet(FewShotLearner):
             return prototype_head(self.heads, task, all_means(self.answer(task.name), task, context))
         assert isinstance(model, MinorMoving)
         network = self.answer(context.first)
-        means = update_prototypes(model.start, network, task, list(self.replay.kept), context)
+        means, self.replay = rehearsed(model.start, network, task, self.replay, context)
         if self.drift_compensation:
             old, _ = features_of(model.before, task, task.train, context)
             new, _ = features_of(network, task, task.train, context)
             means[: model.fixed] = followed(model.start[: model.fixed], old, new - old)
-        self.replay = with_shots(self.replay, task, context.known)
         return prototype_head(self.heads, task, means)
 
     def answer(self, task: str) -> nn.Module:

@@ -217,18 +217,26 @@ class Session(nn.Module):
             self._placement = replace(self._placement, device=moved.device)
         return self
 
-    def _forms(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
-        return {name: (parameter.shape, parameter.dtype) for name, parameter in self.moving().items()}
+    def _forms(self) -> dict[str, str]:
+        """What the session is made of, in words, by name: its parameters, its buffers, its parts."""
+        parameters = {name: _words(value, value.shape) for name, value in self.moving().items()}
+        buffers = {_short(name): _words(value) for name, value in self.named_buffers()}  # which may grow
+        # of a network that is a plain module only the tensors are taken, so that its layers may be of any class
+        kinds = {name: type(part) for name, part in self.named_modules() if not name.startswith("model.network.")}
+        parts = {name: f"a {kind.__name__}" for name, kind in kinds.items() if name}
+        return parts | buffers | parameters
 
     def _check_form(self) -> None:
         """Refuse what a cast, a parametrisation or a replaced layer has made of the session."""
         now = self._forms()
-        changed = [name for name in {**self._form, **now} if self._form.get(name) != now.get(name)]
+        differing = [name for name in {**self._form, **now} if self._form.get(name) != now.get(name)]
+        changed = [name for name in differing if not _counted_on(self._form.get(name, ""), now.get(name, ""))]
         if changed:
-            was, has = (_words(forms.get(changed[0])) for forms in (self._form, now))
+            was, has = (forms.get(changed[0], "not there") for forms in (self._form, now))
             raise LearningError(
                 f"task {self.task.name!r}: {changed[0]} was {was} when the session began and is {has} now, so it is "
-                "not kept. Train it in the types it came in (autocast is fine), and remove parametrisations first."
+                "not kept. Train what the session came with, in the types it came in (autocast is fine), and remove "
+                "parametrisations first."
             )
 
     def settle(self) -> None:
@@ -268,5 +276,13 @@ def _short(name: str) -> str:
     return name
 
 
-def _words(form: tuple[torch.Size, torch.dtype] | None) -> str:
-    return f"{str(form[1]).removeprefix('torch.')} of shape {tuple(form[0])}" if form else "not there"
+def _words(tensor: Tensor, shape: torch.Size | None = None) -> str:
+    kind = str(tensor.dtype).removeprefix("torch.") + (" without values" if tensor.is_meta else "")
+    if tensor.requires_grad and tensor.is_leaf and not isinstance(tensor, nn.Parameter):
+        kind += " that asks for a gradient"
+    return kind if shape is None else f"{kind} of shape {tuple(shape)}"
+
+
+def _counted_on(was: str, has: str) -> bool:
+    """Whether a module made numbers of whole ones in a buffer of its own, as 0 + 0.5 does; no cast of a session can."""
+    return was.startswith(("int", "uint")) and has == str(torch.get_default_dtype()).removeprefix("torch.")
