@@ -20,9 +20,10 @@ demo: install
 	$(RUN)/forgetfree demo
 
 test: install lint
-	$(RUN)/python -m pytest -n 2 -m 'not slow and not data'
+	$(RUN)/python -m pytest -n 2 -m 'not slow and not data and not integration'
 
 test-all: install lint
+	$(RUN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,test-integrations]'
 	$(RUN)/python -m pytest -n 2
 
 lint: install

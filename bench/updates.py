@@ -51,19 +51,25 @@ def changes(method: str) -> list[Change]:
         change("nothing trained", lr=0.0),
         change("paper: lr 0.02, temperature 1, last layer"),
         *(change(f"lr {lr:g}", lr=lr) for lr in (0.1, 0.3, 0.5, 1.0, 2.0)),
-        *(change(f"lr {lr:g}, means follow", lr=lr, follow=True) for lr in (0.3, 0.5, 1.0, 2.0)),
-        *(change(f"lr 0.5, pull {p:g}", lr=0.5, pull=p) for p in (0.001, 0.01)),
-        change("lr 0.5, pull 0.001, means follow", lr=0.5, pull=0.001, follow=True),
-        change("lr 0.5, five exemplars, means follow", lr=0.5, exemplars=5, follow=True),
-        *(change(f"lr {lr:g}, all layers", lr=lr, block="*") for lr in (0.02, 0.1)),
-        change("lr 0.1, all layers, means follow", lr=0.1, block="*", follow=True),
+        *(change(f"lr {lr:g}, means follow", lr=lr, drift_compensation=True) for lr in (0.3, 0.5, 1.0, 2.0)),
+        *(change(f"lr 0.5, pull {p:g}", lr=0.5, feature_distillation=p) for p in (0.001, 0.01)),
+        change("lr 0.5, pull 0.001, means follow", lr=0.5, feature_distillation=0.001, drift_compensation=True),
+        change("lr 0.5, five exemplars, means follow", lr=0.5, exemplars=5, drift_compensation=True),
+        *(change(f"lr {lr:g}, all layers", lr=lr, trainable_block="*") for lr in (0.02, 0.1)),
+        change("lr 0.1, all layers, means follow", lr=0.1, trainable_block="*", drift_compensation=True),
         change("temperature 0.1", temperature=0.1),
         change("temperature 0.1, lr 0.1", lr=0.1, temperature=0.1),
         *(
-            change(f"temperature 0.1, lr {lr:g}, means follow", lr=lr, temperature=0.1, follow=True)
+            change(f"temperature 0.1, lr {lr:g}, means follow", lr=lr, temperature=0.1, drift_compensation=True)
             for lr in (0.05, 0.1, 0.2)
         ),
-        change("temperature 0.1, lr 0.1, pull 0.01, means follow", lr=0.1, temperature=0.1, pull=0.01, follow=True),
+        change(
+            "temperature 0.1, lr 0.1, pull 0.01, means follow",
+            lr=0.1,
+            temperature=0.1,
+            feature_distillation=0.01,
+            drift_compensation=True,
+        ),
     ]
 
 
@@ -137,12 +143,9 @@ def main() -> None:
         path = Path(folder) / "base.ticket"
         save(learner, path, codec="ans")
         for each in track(changes(words.method), "sessions", console=console, transient=True):
-            settings = dict(each.settings)
             again = load(path, backbone)
             again.session = each.recipe
-            if "exemplars" in settings:
-                again.exemplars = type(again.exemplars)(settings.pop("exemplars"))
-            for name, value in settings.items():
+            for name, value in each.settings.items():
                 setattr(again, name, value)
             for task in data.tasks[1:]:
                 again.learn(task)

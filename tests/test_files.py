@@ -338,3 +338,47 @@ def test_many_who_write_to_one_path_leave_one_whole_file(tmp_path: Path) -> None
         list(pool.map(write, contents))
     assert path.read_bytes() in contents
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_no_plain_file_is_never_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(ff.FileError, match=r"no plain file|names no file"):
+            write_atomically(tmp_path / name, b"content")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_private_file_stays_private(tmp_path):
+    path = tmp_path / "private"
+    write_atomically(path, b"one")
+    path.chmod(0o600)
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link, target = tmp_path / "link", tmp_path / "elsewhere" / "target"
+    target.write_bytes(b"before")
+    link.symlink_to(target)
+    write_atomically(link, b"after")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"after"
+
+
+@pytest.mark.parametrize("plant", ["link", "pipe"])
+def test_what_is_planted_under_the_name_of_the_temporary_file_is_not_written_to(tmp_path, plant):
+    victim, planted = tmp_path / "victim", tmp_path / ".file.partial"
+    victim.write_bytes(b"precious")
+    planted.symlink_to(victim) if plant == "link" else os.mkfifo(planted)
+    with pytest.raises(ff.FileError, match="Remove it"):
+        write_atomically(tmp_path / "file", b"content")
+    assert victim.read_bytes() == b"precious"
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\udcff\ud800"])
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(tmp_path, name):
+    with pytest.raises(ff.FileError, match="cannot write"):
+        write_atomically(tmp_path / name, b"content")

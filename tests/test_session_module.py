@@ -13,16 +13,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.utils import clip_grad_norm_, parameters_to_vector, parametrizations, parametrize, prune, vector_to_parameters
+from torch.nn.utils import (
+    clip_grad_norm_,
+    parameters_to_vector,
+    parametrizations,
+    parametrize,
+    prune,
+    vector_to_parameters,
+)
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import forgetfree as ff
+from few_shots import sessions
 from forgetfree.batches import Batch
 from forgetfree.errors import ForgetfreeError
 from forgetfree.modules import named_tensors
 from forgetfree.training.session import Session
 from forgetfree.views import Plain
-from few_shots import sessions
 from zoo import FSCIL, TIL
 
 METHODS = [name for name in (*TIL, *FSCIL) if name != "multitask"]  # whose tasks are learned together, in no session
@@ -89,7 +96,9 @@ def protected(learner: Any) -> Callable[[Any], dict[str, Tensor]]:
         still |= learner._still() if name == "HAT" else set()
         still |= dict(network.module.named_parameters()).keys() - learner.bases if name == "GPM" else set()
         return lambda later: {key: later.network.module.get_parameter(key) for key in still}
-    nothing, all_of_it = ({key: torch.full_like(used, on) for key, used in network.used.items()} for on in (False, True))
+    nothing, all_of_it = (
+        {key: torch.full_like(used, on) for key, used in network.used.items()} for on in (False, True)
+    )
     movable = all_of_it
     if learner.forget_free:
         movable = {key: ~used for key, used in network.used.items()}

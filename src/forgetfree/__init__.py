@@ -82,5 +82,7 @@ _MODULES = {
 }  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {name: f"forgetfree.{module}:{name}" for module, names in _MODULES.items() for name in names}
+    __name__,
+    {name: f"forgetfree.{module}:{name}" for module, names in _MODULES.items() for name in names},
+    renamed={"Learned": "TaskRecord"},
 )

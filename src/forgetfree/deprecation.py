@@ -19,6 +19,10 @@ LEARNER = {
 """Of learners."""
 
 
+NETWORK = {"lend": "trainable_view", "lend_again": "view_of", "lend_from": "view_from", "move": "commit"}
+"""Of SharedNetwork."""
+
+
 def by_old_name(thing: Any, name: str, renamed: Mapping[str, str]) -> Any:
     """What `name` is called today; an AttributeError if it was never a name of this."""
     if name not in renamed:

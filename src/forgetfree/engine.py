@@ -23,9 +23,9 @@ from forgetfree.answering import Answers, check_rows, in_groups
 from forgetfree.batches import check_data, explained, first_batch, sampled, shifted, signature
 from forgetfree.certificate import Verified, certify, check, ranges_of
 from forgetfree.contracts import Inputs, LearnerState, Loss, Task, TaskRecord
-from forgetfree.errors import InputError, ModuleError, TaskError
+from forgetfree.errors import InputError, LearningError, ModuleError, TaskError
 from forgetfree.heads import HEADS, HeadFactory, TaskHeads, Whole, linear_head
-from forgetfree.modules import Placement, as_call, copy_module, freeze, with_tensors
+from forgetfree.modules import Placement, as_call, copy_module, freeze, named_tensors, with_tensors
 from forgetfree.rng import check_seed, derive, draws, preserved_rng, seed_all
 from forgetfree.training.loop import ProgressCallback as ProgressCallback
 from forgetfree.training.loop import fit
@@ -157,6 +157,8 @@ class Engine:
         def keep_all(session: Session, selection: str, fitted: Fitted | None) -> None:
             with self.consistent_read(), torch.no_grad(), all_or_nothing(self, self.heads, *rollback):
                 answering = keep(session)
+                if answering is not None:
+                    refuse_infinite(answering, task.name)
                 self.heads.keep(task.name, answering or session.head, width)
                 self.optimizer = fitted.optimizer if fitted else {}
                 self.note(session.task, seen, selection, fitted, given)
@@ -446,6 +448,16 @@ def all_or_nothing(*holders: object) -> Iterator[None]:
         for holder, attributes in zip(holders, before, strict=True):
             vars(holder).update(attributes)
         raise
+
+
+def refuse_infinite(head: nn.Module, task: str) -> None:
+    """Refuse a head that a method has made of features which were no numbers."""
+    for name, value in named_tensors(head):
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise LearningError(
+                f"task {task!r}: {name} of the head that is to answer holds values that are not finite. The learner is "
+                "as it was before. Check the inputs for NaN, or lower the learning rate."
+            )
 
 
 def _as_task(learned: TaskRecord) -> Task:

@@ -31,18 +31,24 @@ def extract_features(
     batch_size: int,
     cast: Cast | None = None,
     loader: Mapping[str, Any] | None = None,
+    task: Task | None = None,
+    learned_on: Any = None,
+    learned: str = "",
 ) -> tuple[Tensor, Tensor]:
-    """Features of all samples, in their order, and their labels; in eval mode, without gradient and autocast."""
-    # with classes, labels would be checked against them; here they are only passed on
+    """Features of all samples, in their order, and their labels; in eval mode, without gradient and autocast.
+
+    Labels are checked against the classes of `task`, where there is one. Inputs that do not fit are explained by those
+    that a task, `learned`, was `learned_on`.
+    """
     unchecked = Task("features", (), data, loss="mse", outputs=1)
     there = isinstance(data, IterableDataset) or count_samples(data) > 0
     found, labels = [], []
     with evaluated(module), torch.no_grad():
-        for batch in batches(unchecked, data, batch_size, loader=loader) if there else ():
+        for batch in batches(task or unchecked, data, batch_size, loader=loader) if there else ():
             inputs = cast(batch.inputs) if cast is not None else batch.inputs
             device = next(tensors_of(inputs)).device
             args, kwargs = as_call(inputs)
-            with explained(inputs, None, ""), torch.autocast(device.type, enabled=False):
+            with explained(inputs, learned_on, learned), torch.autocast(device.type, enabled=False):
                 features = module(*args, **kwargs)
             if not isinstance(features, Tensor):
                 raise InputError(f"a backbone gives one tensor of features; got a {type(features).__name__}.")

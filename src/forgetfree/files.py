@@ -4,9 +4,11 @@ A tree is any nesting of dicts, lists, tuples, tensors, numbers, texts and None.
 file, its structure as JSON into that file's header, with a digest over both.
 """
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,27 +29,37 @@ except ImportError:  # Windows
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`, or leave it as it was: temporary file, fsync, rename."""
+    """Replace `path` by `content`, or leave it as it was: temporary file, fsync, rename.
+
+    A link is followed, and what it leads to is replaced; a file that was there keeps its permissions. What is no plain
+    file (a device, a pipe, a folder) is refused: it would be gone.
+    """
     if not path.name:
         raise FileError(f"cannot write {str(path)!r}: it names no file.")
-    partial = path.with_name(f".{path.name}.partial")
+    partial = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(partial) as file:
+        target = path.resolve() if path.is_symlink() else path
+        mode = _mode_of(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.partial")
+        with _alone(partial, mode) as file:
             file.truncate(0)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            partial.replace(path)
-        _sync_folder(path.parent)
+            partial.replace(target)
+        _sync_folder(target.parent)
     except BaseException as error:
-        if partial.is_file():
+        if partial is not None and not isinstance(error, ValueError) and partial.is_file() and not partial.is_symlink():
             partial.unlink()
-        if not isinstance(error, OSError):
+        if not isinstance(error, OSError | ValueError):
             raise
+        if isinstance(error, FileError):
+            raise
+        said = getattr(error, "strerror", None) or str(error)
         raise FileError(
-            f"cannot write {path} ({len(content) / 1e6:.1f} MB): {error.strerror or error}. "
-            + ("What was there before is untouched." if path.is_file() else "Nothing was written.")
+            f"cannot write {str(path)!r} ({len(content) / 1e6:.1f} MB): {said}. "
+            + ("What was there before is untouched." if _is_file(path) else "Nothing was written.")
         ) from error
 
 
@@ -120,11 +132,46 @@ def _digest(structure: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def _mode_of(path: Path) -> int | None:
+    """The permissions of the file that is there; None if there is none."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise FileError(f"cannot write {str(path)!r}: it is no plain file, and writing would put one in its place.")
+    return stat.S_IMODE(found.st_mode)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
 @contextmanager
-def _alone(partial: Path) -> Iterator[BinaryIO]:
-    """The temporary file, open to write; whoever else writes to the same path waits."""
+def _alone(partial: Path, mode: int | None) -> Iterator[BinaryIO]:
+    """The temporary file, open to write; whoever else writes to the same path waits.
+
+    It is opened without following a link: one that somebody planted under this name would lead out of the folder.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     while True:
-        with partial.open("ab") as file:
+        try:
+            handle = os.open(partial, flags, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                raise FileError(
+                    f"cannot write beside {str(partial)!r}: that is the name of our temporary file, and a link or a "
+                    "pipe is there. Remove it."
+                ) from error
+            raise
+        with os.fdopen(handle, "ab") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileError(f"cannot write beside {str(partial)!r}: it is no plain file. Remove it.")
+            if mode is not None:
+                os.fchmod(file.fileno(), mode) if hasattr(os, "fchmod") else partial.chmod(mode)
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             if _is_at(file, partial):

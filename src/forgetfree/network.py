@@ -23,6 +23,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from forgetfree import deprecation
 from forgetfree.contracts import Inputs, LearnerState, Memory
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.masked_weights import Shared, masked_weights
@@ -119,6 +120,9 @@ class SharedNetwork:
         self.kept = Kept(
             weights, {name: torch.zeros_like(value, dtype=torch.bool) for name, value in weights.items()}, {}
         )
+
+    def __getattr__(self, name: str) -> Any:
+        return deprecation.by_old_name(self, name, deprecation.NETWORK)
 
     def layout(self) -> Layout:
         return self._layout

@@ -15,6 +15,7 @@ An installed package adds to a table by an entry point of its group, a script by
 import inspect
 import pkgutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
@@ -274,13 +275,18 @@ def load_plugin(place: str, tables: Mapping[str, Table[Any]]) -> None:
             tables[kind].plug(entries, place)
 
 
-def lazy_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, places: Mapping[str, str], renamed: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose public names are imported when they are used (PEP 562).
 
     `places` says where each lives, as in package.module:Name; modules of the package are found by their name too.
     """
 
     def find(name: str) -> Any:
+        if renamed and name in renamed:
+            warnings.warn(f"{package}.{name} is called {renamed[name]} now.", DeprecationWarning, stacklevel=2)
+            return find(renamed[name])
         if name in places:
             value = pkgutil.resolve_name(places[name])
         elif not name.startswith("_") and find_spec(f"{package}.{name}"):

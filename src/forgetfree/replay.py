@@ -12,7 +12,7 @@ A store never changes: filling it gives another one, so that a session that fail
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -36,6 +36,7 @@ class Replay(NamedTuple):
 class ReplayStore:
     """Either at most `per_class` images of every class, or at most `size` of all that were seen."""
 
+    own_names: ClassVar[bool] = False
     per_class: int | None = None
     size: int | None = None
     kept: Mapping[int, Tensor] = field(default_factory=dict)
@@ -101,27 +102,32 @@ class ReplayStore:
             at = torch.randperm(len(self), generator=chance)[:count]
         return Replay(*(part[at.to(part.device)] for part in everything))
 
+    def plain(self) -> dict[str, Tensor]:
+        """All that is kept: images by class, or inputs, labels and tasks of a sample."""
+        if self.sampled is not None:
+            return dict(self.sampled._asdict())
+        return {str(label): images for label, images in self.kept.items()}
+
     def tensors(self) -> dict[str, Tensor]:
         """All that is kept, by name: counted in the memory."""
-        if self.sampled is not None:
-            return {f"replay.{name}": value for name, value in self.sampled._asdict().items()}
-        return {f"exemplars.{label}": images for label, images in self.kept.items()}
+        kind = "replay" if self.sampled is not None else "exemplars"
+        return {f"{kind}.{name}": value for name, value in self.plain().items()}
 
-    def to_state(self) -> dict[str, Any]:
-        """All that is kept as a tree of tensors and numbers."""
+    def to_state(self, *, resumable: bool = False) -> dict[str, Any]:
+        """All that is kept as a tree of tensors and numbers; whoever learns on needs all of it, always."""
         if self.size is None:
             return dict(self.tensors())
         return {"seen": self.seen, "sampled": None if self.sampled is None else self.sampled._asdict()}
 
-    def from_state(self, tree: Mapping[str, Any]) -> "ReplayStore":
+    def from_state(self, state: Mapping[str, Any], tickets: Any = None, seed: int = 0) -> "ReplayStore":
         """A store with the limits of this one that holds what `to_state` gave."""
         if self.size is None:
-            kept = {int(name.removeprefix("exemplars.")): images for name, images in tree.items()}
+            kept = {int(name.removeprefix("exemplars.")): images for name, images in state.items()}
             return replace(self, kept=dict(sorted(kept.items())))
-        sampled = None if tree["sampled"] is None else Replay(**tree["sampled"])
+        sampled = None if state["sampled"] is None else Replay(**state["sampled"])
         if sampled is not None and len(sampled.labels) > self.size:
             raise InputError(f"{len(sampled.labels)} samples were kept; this reservoir has room for {self.size}.")
-        return replace(self, sampled=sampled, seen=tree["seen"])
+        return replace(self, sampled=sampled, seen=state["seen"])
 
     @classmethod
     def from_tensors(cls, per_class: int, tensors: Mapping[str, Tensor]) -> "ReplayStore":
@@ -141,6 +147,11 @@ class ReplayStore:
         return len(self) > 0
 
     def to(self, device: torch.device | str) -> "ReplayStore":
+        """The same store on another device; this one stays where it is."""
+        return self.on(device)
+
+    def on(self, device: torch.device | str) -> "ReplayStore":
+        """A copy on another device."""
         kept = {label: images.to(device) for label, images in self.kept.items()}
         sampled = None if self.sampled is None else Replay(*(part.to(device) for part in self.sampled))
         return replace(self, kept=kept, sampled=sampled)

@@ -26,6 +26,8 @@ WORTH_KERNELS = 10_000
 class Scores(TensorTree):
     """One learnable score per masked weight. They carry over from task to task: `fork` starts the next one."""
 
+    own_names = True
+
     def __init__(self, values: Mapping[str, Tensor], *, by: Rank = "magnitude"):
         if by not in ("magnitude", "value"):
             raise InputError(f"scores are ranked by 'magnitude' (|s|) or by 'value' (s); got {by!r}.")

@@ -62,6 +62,8 @@ def learner(kind: type[Kind]) -> type[Kind]:
     def init(self: Any, *args: Any, **arguments: Any) -> None:
         for old, new in made.renamed.items():
             if old in arguments:
+                if new in arguments:
+                    raise InputError(f"{kind.__name__}: {old} is called {new} now: give one of the two.")
                 warnings.warn(f"{kind.__name__}({old}=…) is called {new} now.", DeprecationWarning, stacklevel=2)
                 arguments[new] = arguments.pop(old)
         built(self, *args, **arguments)

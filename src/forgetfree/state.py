@@ -18,6 +18,9 @@ from forgetfree.tickets import Ticket
 class Storable(Protocol):
     """A value of a class of its own: how it is stored, and how it is made again from what was."""
 
+    own_names: bool
+    """Whether its state has names of its own in an archive; otherwise it stands there under the name it has here."""
+
     def to_state(self, *, resumable: bool) -> dict[str, Any]: ...
     def from_state(self, state: Mapping[str, Any], tickets: Mapping[str, Ticket], seed: int) -> Any: ...
     def plain(self) -> Mapping[str, Tensor]: ...
@@ -40,7 +43,8 @@ def tensors_in(name: str, value: Any) -> dict[str, Tensor]:
 def to_state(name: str, value: Any, *, resumable: bool) -> dict[str, Any]:
     """A value as plain trees of tensors, by the names an archive has for it."""
     if isinstance(value, Storable):
-        return value.to_state(resumable=resumable)
+        stored = value.to_state(resumable=resumable)
+        return stored if value.own_names else {name: stored}
     if isinstance(value, nn.Module):
         return {name: dict(named_tensors(value))}
     return {name: _plain(value)}
@@ -49,7 +53,7 @@ def to_state(name: str, value: Any, *, resumable: bool) -> dict[str, Any]:
 def from_state(name: str, value: Any, state: Mapping[str, Any], tickets: Mapping[str, Ticket], seed: int) -> Any:
     """The value that was stored; `value` is what a new learner has in its place."""
     if isinstance(value, Storable):
-        return value.from_state(state, tickets, seed)
+        return value.from_state(state if value.own_names else state[name], tickets, seed)
     if isinstance(value, nn.Module):
         return with_tensors(value, state[name])
     return state[name]

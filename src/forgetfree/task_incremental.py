@@ -26,7 +26,7 @@ from forgetfree.contracts import Inputs, LearnerState, Memory, Task, TaskRecord
 from forgetfree.dense import MovingNetwork, SeparateNetworks
 from forgetfree.engine import Context, Engine, ProgressCallback, RowNames
 from forgetfree.errors import InputError
-from forgetfree.heads import HeadFactory
+from forgetfree.heads import HeadFactory, linear_head
 from forgetfree.modules import Placement
 from forgetfree.network import Layout, Masked, SharedNetwork
 from forgetfree.rng import check_seed, layer_init
@@ -48,7 +48,7 @@ class TaskLearner:
     heads: Annotated[HeadFactory | None, FIXED] = None
     """(width of the features, task) → the task's head; a linear layer where nothing is said."""
     masked: Annotated[Masked, FIXED, LOCAL] = None
-    """Which tensors tasks share through masks: name patterns or a predicate."""
+    """Which tensors tasks share through masks: name patterns or a predicate; once built, their names."""
     own_from: Annotated[Literal["wrapped", "previous"], FIXED] = "wrapped"
     """Where a task's own tensors start: as in the wrapped module, or as the previous task left its own."""
     seed: Annotated[int, lambda _, value: check_seed(value), FIXED] = 0
@@ -69,12 +69,13 @@ class TaskLearner:
     network_kind: ClassVar[Callable[..., Any]] = SharedNetwork
     """What keeps the weights: shared through masks, moved by all tasks, or one for each."""
     default_recipe: ClassVar[Recipe] = Recipe()
-    default_heads: ClassVar[HeadFactory | None] = None
+    default_heads: ClassVar[Any] = staticmethod(linear_head)
     renamed: ClassVar[Mapping[str, str]] = {}
     """Fields that had other names once: old name → new one."""
 
     def __post_init__(self, backbone: nn.Module) -> None:
         self.network: Any = self._wrapped(backbone)
+        self.masked = self.network.layout().of("masked") or None
         engine = Engine(
             self.answer, self._placement, heads=self.heads, seed=self.seed, cache_bytes=self.cache_bytes,
             lighter=self._lighter,

@@ -15,7 +15,9 @@ def loss(scores, labels, num_items_in_batch=None):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("key", "names"), [("label", None), ("labels", ["labels"])])  # the Trainer keeps no other column
+@pytest.mark.parametrize(
+    ("key", "names"), [("label", None), ("labels", ["labels"])]
+)  # the Trainer keeps no other column
 def test_a_task_is_learned_through_the_hugging_face_trainer(started, seen, tmp_path, key, names):
     data = [{"inputs": image, key: label} for image, label in zip(*SECOND.train, strict=True)]
     arguments = transformers.TrainingArguments(

@@ -77,7 +77,7 @@ def test_means_of_old_classes_are_those_of_kept_images_seen_now():
     with torch.no_grad():
         torch.testing.assert_close(means[4], module(learner.replay.kept[4]).mean(0))
         torch.testing.assert_close(means[14], module(second.train[0][second.train[1] == 2]).mean(0))
-    assert not torch.allclose(means[4], taught([first]).parts("session 0")["head"].means[4], atol=1e-3)
+    assert not torch.allclose(means[4], taught([first]).task_modules("session 0")["head"].means[4], atol=1e-3)
 
 
 def test_with_cosine_heads_means_are_of_directions():

@@ -217,11 +217,11 @@ def test_the_network_of_crt_is_that_of_joint_training_bit_for_bit():
 
 
 def test_the_classifier_of_crt_is_drawn_small_and_its_bias_is_zero():
-    head = learned(CRT, session=replace(AGAIN, lr=0.0)).parts("task 2")["head"]
+    head = learned(CRT, session=replace(AGAIN, lr=0.0)).task_modules("task 2")["head"]
     assert not head.bias.any()
     assert head.weight.mean().abs() < 3e-4
     assert 7e-4 < head.weight.std() < 1.3e-3
-    first = learned(CRT, 1, session=replace(AGAIN, lr=0.0)).parts("task 0")["head"]
+    first = learned(CRT, 1, session=replace(AGAIN, lr=0.0)).task_modules("task 0")["head"]
     assert not torch.equal(head.weight[:2], first.weight)
 
 
@@ -436,10 +436,12 @@ def test_settings_that_cannot_be_are_refused():
         CRT(backbone(), draws=0)
     with pytest.raises(InputError, match="linear classifier"):
         make(CRT, heads=lambda width, task: nn.Sequential(nn.Linear(width, task.width)))
-    learner = make(Joint, heads=ff.heads.nearest_mean)
     with pytest.raises(InputError, match="a Prototypes learns nothing"):
-        learner.learn(stream_of_sessions()[0])
-    assert not learner.tasks
+        make(Joint, heads=ff.heads.nearest_mean)
+    learner = learned(Joint, 1)
+    with pytest.raises(InputError, match="one recipe for all sessions"):
+        learner.learn(stream_of_sessions()[1], recipe=AGAIN)
+    assert not learner.waiting
 
 
 def test_a_session_can_be_trained_in_a_loop_of_ones_own():

@@ -39,7 +39,7 @@ def test_it_tells_old_and_new_classes_apart(settings):
     tasks, tests = sessions()
     learner = taught(tasks, **settings)
     assert learner.base_name == settings.get("first_classifier", "cosine")
-    assert min(accuracies(learner, tests)) > 0.6  # chance is 1 in 27
+    assert min(accuracies(learner, tests)) > 0.5  # chance is 1 in 27
 
 
 def test_without_kept_images_new_classes_are_learned_and_old_ones_forgotten():

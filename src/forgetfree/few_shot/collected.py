@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from forgetfree.tickets import Ticket
 class Collected:
     """All sessions met, by name, as they were given."""
 
+    own_names: ClassVar[bool] = True
     tasks: Mapping[str, Task] = field(default_factory=dict)
 
     def with_task(self, task: Task) -> "Collected":

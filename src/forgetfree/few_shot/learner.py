@@ -51,7 +51,7 @@ class FewShotLearner:
     heads: Annotated[HeadFactory | None, FIXED, LATER] = None
     """What answers: mostly the nearest class mean, by one metric or another."""
     masked: Annotated[Masked, FIXED, LOCAL] = None
-    """Which tensors are shared through masks: name patterns or a predicate."""
+    """Which tensors are shared through masks: name patterns or a predicate; once built, their names."""
     seed: Annotated[int, lambda _, value: check_seed(value), FIXED] = 0
     device: Annotated[torch.device | str | None, NEITHER, LOCAL] = None
     cache_bytes: Annotated[int, Whole("how many bytes of ready answers are kept"), NEITHER, LOCAL, FIXED] = 1 << 30
@@ -78,6 +78,7 @@ class FewShotLearner:
         assert self.heads is not None
         check_heads(self.heads, self.head_kind, self.head_words)
         self.network = SharedNetwork(backbone, masked=self.masked, device=self.device)
+        self.masked = self.network.layout().of("masked")
         self.replay = ReplayStore(per_class=self._exemplars())
         """Images of earlier classes, where the method keeps some."""
         engine = Engine(
@@ -287,7 +288,7 @@ class FewShotLearner:
         self.check_storable(resumable=resumable)
         with self.engine.consistent_read():
             memory, beside = self.network.to_state(self.memory())
-            training = {**beside, "exemplars": self.replay.to_state()}
+            training = {**beside, **state.to_state("exemplars", self.replay, resumable=resumable)}
             training |= {"optimizer": dict(self.engine.optimizer)} if resumable else {}
             for name in (*self.state, *self.side, *(self.resumable_state if resumable else ())):
                 training |= state.to_state(name, getattr(self, name), resumable=resumable)
@@ -303,7 +304,9 @@ class FewShotLearner:
         given = {**arguments, "session": session, "masked": lambda name, *_: name in names, **others}
         learner = cls(backbone, **given)
         learner.network.from_state(stored)
-        learner.replay = learner.replay.from_state(stored.training["exemplars"])
+        learner.replay = state.from_state(
+            "exemplars", learner.replay, stored.training, stored.memory.tickets, learner.seed
+        )
         for name in (*cls.state, *cls.side, *(cls.resumable_state if stored.resumable else ())):
             value = getattr(learner, name)
             restored = state.from_state(name, value, stored.training, stored.memory.tickets, learner.seed)
@@ -338,7 +341,8 @@ class FewShotLearner:
 
     def _first_identity(self) -> dict[str, Any]:
         """All that the network of the first session depends on, what every checkpoint says of itself apart."""
-        return {"base": self.base_kind(), "head": _kind(self.first_head()), **self._first_fields()}
+        said = {"base": self.base_kind(), "head": _kind(self.first_head()), "masked": settings.described(self.masked)}
+        return {**said, **self._first_fields()}
 
     def _context(self, task: str) -> Context:
         records = list(self.engine.learned.values())

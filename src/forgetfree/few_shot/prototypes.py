@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forgetfree.batches import batches, explained
 from forgetfree.contracts import Data, Inputs, Task
 from forgetfree.engine import Context
 from forgetfree.errors import InputError, LearningError
+from forgetfree.features import extract_features
 from forgetfree.few_shot.exemplars import with_shots
 from forgetfree.heads import HeadFactory, Metric, Prototypes, nearest_mean, similarity
 from forgetfree.modules import as_call
@@ -56,17 +56,11 @@ def means_by_class(features: Tensor, labels: Tensor, classes: Sequence[int]) -> 
 
 def features_of(module: nn.Module, task: Task, data: Data, context: Context) -> tuple[Tensor, Tensor]:
     """Features of all samples, in their order, in eval mode and without gradient; and their labels."""
-    placement, recipe = context.placement, context.recipe
-    found, labels = [], []
-    module.eval()
-    with torch.no_grad(), torch.autocast(placement.device.type, enabled=False):
-        for batch in batches(task, data, recipe.eval_batch_size, loader=recipe.loader):
-            inputs = placement.cast(batch.inputs)
-            args, kwargs = as_call(inputs)
-            with explained(inputs, context.first_inputs, context.first):
-                found.append(module(*args, **kwargs))
-            labels.append(batch.labels.to(placement.device))
-    return torch.cat(found), torch.cat(labels)
+    recipe = context.recipe
+    return extract_features(
+        module, data, batch_size=recipe.eval_batch_size, cast=context.placement.cast, loader=recipe.loader,
+        task=task, learned_on=context.first_inputs, learned=context.first,
+    )  # fmt: skip
 
 
 def without_gradient(module: nn.Module, inputs: Inputs) -> Any:

@@ -42,7 +42,11 @@ def analyse_all(
             continue
         waiting += [(subject, name) for name in missing]
     bars = Progress(
-        BarColumn(bar_width=12), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+        BarColumn(bar_width=12),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
     )
     made = []
     with bars:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
+from rich.text import Text
 
 from forgetfree import __version__
 from forgetfree.errors import ForgetfreeError, InputError, PluginError
 from forgetfree.lab import completion
+from forgetfree.lab.console import PlainConsole, bold, shown
 
 app = typer.Typer(
     help="Any PyTorch module learns task after task and never forgets. Start with: forgetfree demo",
@@ -32,8 +33,8 @@ app = typer.Typer(
 data_app = typer.Typer(help="The data sets: what there is, where it is, how to get it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-console = Console()
-errors = Console(stderr=True)
+console = PlainConsole()
+errors = PlainConsole(stderr=True)
 
 Root = Annotated[
     Path | None, typer.Option("--data-root", help="Folder of data sets; else $FORGETFREE_DATA, else a cache folder.")
@@ -84,7 +85,7 @@ def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> 
                 _plug_in([*(context.find_root().params.get("plugin") or []), *(plugin or [])])
                 function(**arguments)
             except ForgetfreeError as error:
-                errors.print(f"[red]forgetfree:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+                _complain(error)
                 raise typer.Exit(2) from error
             except KeyboardInterrupt as error:
                 errors.print("interrupted: nothing is lost. The same command, or forgetfree resume, goes on.")
@@ -148,9 +149,9 @@ def list_(as_json: AsJson = False) -> None:
     for kind, entries in kinds.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
         for name, entry in entries.items():
-            source = "" if entry.source == "forgetfree" else f" [dim](from {_escaped(entry.source)})[/dim]"
-            badge = [f"[dim]{badges[name]}[/dim]"] if kind == "methods" else []
-            table.add_row(f"[bold]{_escaped(name)}[/bold]", *badge, f"{_escaped(entry.title)}{source}")
+            source = "" if entry.source == "forgetfree" else f" (from {entry.source})"
+            badge = [Text(badges[name], "dim")] if kind == "methods" else []
+            table.add_row(bold(name), *badge, Text.assemble(shown(entry.title), (shown(source), "dim")))
         console.print(table, "")
 
 
@@ -370,7 +371,7 @@ def verify(
     try:
         found = archive.verify(file, _backbone(backbone))
     except ForgetfreeError as error:
-        errors.print(f"[red]forgetfree:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        _complain(error)
         raise typer.Exit(1) from error
     if as_json:
         sys.stdout.write(json.dumps(verified(found), indent=1, ensure_ascii=False) + "\n")
@@ -460,7 +461,11 @@ def data_fetch(
     from forgetfree.lab.benchmarks.sources import SOURCES, fetch
 
     bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
     )
     with bars:
         shown: dict[str, Any] = {}
@@ -549,8 +554,9 @@ def _runs(paths: list[Path], *, to_run: bool = False) -> list[Any]:
     return folders
 
 
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+def _complain(error: ForgetfreeError) -> None:
+    message = Text.assemble(("forgetfree:", "red"), f" {shown(str(error))}")
+    errors.print(message, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

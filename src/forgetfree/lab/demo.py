@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from forgetfree.lab.analysing import analyse_all
 from forgetfree.lab.display import Display
@@ -51,11 +53,11 @@ def demo(console: Console, out: Path, page: Path, *, seed: int = 0) -> None:
     with console.status("drawing the page …"):
         analyse_all(runs, Console(quiet=True))
         write_page(runs, page, "forgetfree demo")
-    _say(console, f"All of it on one page, with figures: [bold]{page.resolve()}[/bold]")
+    _say(console, f"All of it on one page, with figures: [bold]{escape(str(page.resolve()))}[/bold]")
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, width=min(console.width, 100))
+    console.print(Text.from_markup(text), highlight=False, width=min(console.width, 100))
 
 
 def _table(records: dict[str, Record]) -> Table:

@@ -18,7 +18,7 @@ class Display:
         self._lines = every_task and not console.is_terminal
         self._bars = Progress(
             BarColumn(bar_width=12),
-            TextColumn("{task.fields[detail]}"),
+            TextColumn("{task.fields[detail]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("<"),  # time so far < time left
             TimeRemainingColumn(),

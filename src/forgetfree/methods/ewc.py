@@ -11,15 +11,12 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel, task_loss
 from forgetfree.batches import batches
-from forgetfree.contracts import Task
 from forgetfree.dense import MovingNetwork
-from forgetfree.engine import Context
 from forgetfree.errors import InputError
 from forgetfree.rng import generator, seed_all
 from forgetfree.settings import Number, Was, Whole, learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.session import Session, TaskModel, task_loss
 from forgetfree.views import Plain
 
 LAMBDA = "EWC's lambda (0 is finetuning, 5000 is usual)"

@@ -16,23 +16,11 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from forgetfree.batches import Batch
-from forgetfree.contracts import Inputs, Task
-from forgetfree.engine import Context
-from forgetfree.few_shot.learner import FewShotLearner
-from forgetfree.few_shot.prototypes import (
-    all_means,
-    extend_prototypes,
-    learning_head,
-    metric_loss,
-    prototype_head,
-    rehearsed,
-)
+from forgetfree.authoring import Batch, Context, FewShotLearner, Inputs, Recipe, Session, Task, TaskModel, task_loss
+from forgetfree.few_shot import prototypes
 from forgetfree.masks import Masks
 from forgetfree.network import TrainableView
 from forgetfree.settings import FIRST, Exemplars, Number, Was, Whole, learner
-from forgetfree.training.recipe import Recipe
-from forgetfree.training.session import Session, TaskModel, task_loss
 from forgetfree.views import SeenThrough
 
 SHAPES = (0.3, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
@@ -78,21 +66,21 @@ class F2M(FewShotLearner):
         return Shaken(self, task)
 
     def later(self, task: Task, context: Context) -> TaskModel:
-        start = extend_prototypes(self.network.answer(context.first), task, context)
+        start = prototypes.extend_prototypes(self.network.answer(context.first), task, context)
         every = {name: torch.ones_like(centre, dtype=torch.bool) for name, centre in self.centre.items()}
         model = Boxed(self.network.view_of(context.first, every), self.network.everything, self.centre, self.bound)
         model.start, model.base = start, context.base
-        model.head = learning_head(self.heads, start)
+        model.head = prototypes.learning_head(self.heads, start)
         return model
 
     def answers(self, session: Session, context: Context) -> nn.Module:
         network, task = self.network.answer(context.first), session.task
         if not context.known:
             self.centre = {name: self.network.weights[name] for name in self.shaken}
-            return prototype_head(self.heads, task, all_means(network, task, context))
+            return prototypes.prototype_head(self.heads, task, prototypes.all_means(network, task, context))
         assert isinstance(session.model, Boxed)
-        means, self.replay = rehearsed(session.model.start, network, task, self.replay, context)
-        return prototype_head(self.heads, task, means)
+        means, self.replay = prototypes.rehearsed(session.model.start, network, task, self.replay, context)
+        return prototypes.prototype_head(self.heads, task, means)
 
 
 class Shaken(SeenThrough):
@@ -140,7 +128,7 @@ class Boxed(SeenThrough):
         return self.settled()(inputs, self.masks)
 
     def loss(self, batch: Batch, head: nn.Module) -> Tensor:
-        return metric_loss(self(batch.inputs), batch.labels, self.start, self.base, metric="euclidean")
+        return prototypes.metric_loss(self(batch.inputs), batch.labels, self.start, self.base, metric="euclidean")
 
     def settled(self) -> TrainableView:
         """The network with the moves since the last look rounded and cut off."""

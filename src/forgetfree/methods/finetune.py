@@ -1,11 +1,8 @@
 """Finetune: train on, task after task, with nothing to protect the old ones. The floor every method must beat."""
 
-from forgetfree.contracts import Task
+from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
 from forgetfree.dense import MovingNetwork
-from forgetfree.engine import Context
 from forgetfree.settings import learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import Plain
 
 

@@ -19,25 +19,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from forgetfree.batches import Batch
-from forgetfree.contracts import Task
-from forgetfree.engine import Context
-from forgetfree.few_shot.learner import FewShotLearner
-from forgetfree.few_shot.prototypes import (
-    all_means,
-    batch_means,
-    extend_prototypes,
-    learning_head,
-    metric_loss,
-    prototype_head,
-    rehearsed,
-    wide,
-)
+from forgetfree.authoring import Batch, Context, FewShotLearner, Recipe, Session, Task, TaskModel
+from forgetfree.few_shot import prototypes
 from forgetfree.heads import similarity
 from forgetfree.masks import select
 from forgetfree.settings import LATER, Exemplars, Fraction, Number, Was, learner
-from forgetfree.training.recipe import Recipe
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import SeenThrough
 
 
@@ -60,18 +46,18 @@ class FSLL(FewShotLearner):
     default_session = Recipe(epochs=15, batch_size=25, optimizer="sgd", lr=1e-3, momentum=0.9, weight_decay=5e-4)
 
     def later(self, task: Task, context: Context) -> TaskModel:
-        start = extend_prototypes(self.network.answer(context.first), task, context)
+        start = prototypes.extend_prototypes(self.network.answer(context.first), task, context)
         model = LeastImportant(self, self.movable(), start, context)
-        model.head = learning_head(self.heads, start)
+        model.head = prototypes.learning_head(self.heads, start)
         return model
 
     def answers(self, session: Session, context: Context) -> nn.Module:
         network, task = self.network.answer(context.first), session.task
         if not context.known:
-            return prototype_head(self.heads, task, all_means(network, task, context))
+            return prototypes.prototype_head(self.heads, task, prototypes.all_means(network, task, context))
         assert isinstance(session.model, LeastImportant)
-        means, self.replay = rehearsed(session.model.start, network, task, self.replay, context)
-        return prototype_head(self.heads, task, means)
+        means, self.replay = prototypes.rehearsed(session.model.start, network, task, self.replay, context)
+        return prototypes.prototype_head(self.heads, task, means)
 
     def movable(self) -> dict[str, Tensor]:
         """True where the next session may move a weight."""
@@ -95,8 +81,8 @@ class LeastImportant(SeenThrough):
         features, labels = self(batch.inputs), batch.labels
         value = triplet_loss(features, labels, self.margin)
         if self.variant == "released":
-            return value + metric_loss(features, labels, self.start, self.base)
-        means = batch_means(features, labels, self.start, self.base)
+            return value + prototypes.metric_loss(features, labels, self.start, self.base)
+        means = prototypes.batch_means(features, labels, self.start, self.base)
         new = means[torch.unique(labels[labels >= self.known])]
         if len(new):
             value = value + similarity(new, self.start[: self.known], "cosine").mean()
@@ -109,7 +95,7 @@ def triplet_loss(features: Tensor, labels: Tensor, margin: float) -> Tensor:
 
     A triplet is an image, another one of its class, and one of another class.
     """
-    rows = wide(features)
+    rows = prototypes.wide(features)
     distance = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     alike = labels[:, None] == labels
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)

@@ -14,17 +14,13 @@ from typing import Annotated, Any, cast
 import torch
 from torch import Tensor, nn
 
+from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
 from forgetfree.batches import batches
-from forgetfree.contracts import Inputs, Task
 from forgetfree.dense import MovingNetwork
-from forgetfree.engine import Context
 from forgetfree.errors import InputError, LearningError
 from forgetfree.modules import GradientHooks, as_call, clone
 from forgetfree.rng import generator
 from forgetfree.settings import Fraction, Whole, learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.recipe import Recipe
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import Plain
 
 FORWARDS = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)

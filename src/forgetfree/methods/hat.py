@@ -18,16 +18,12 @@ from typing import Annotated, Any, cast
 import torch
 from torch import Tensor, nn
 
-from forgetfree.contracts import Inputs, Task
+from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
 from forgetfree.dense import MovingNetwork, Norm
-from forgetfree.engine import Context
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.modules import GradientHooks, as_call, freeze
 from forgetfree.rng import generator
 from forgetfree.settings import Number, learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.recipe import Recipe
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.units import Layer, Wiring, along, ends, layer_at, wiring
 
 LARGEST_EMBEDDING = 6.0

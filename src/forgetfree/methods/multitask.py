@@ -10,17 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
 from forgetfree.batches import check_data
-from forgetfree.contracts import Data, Inputs, Task
+from forgetfree.contracts import Data
 from forgetfree.dense import MovingNetwork
-from forgetfree.engine import Context, ProgressCallback, RowNames
+from forgetfree.engine import ProgressCallback, RowNames
 from forgetfree.errors import InputError, TaskError
 from forgetfree.modules import clone, freeze
 from forgetfree.rng import preserved_rng, seed_all
 from forgetfree.settings import learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.recipe import Recipe
-from forgetfree.training.session import Session, TaskModel
 
 
 @learner

@@ -5,12 +5,9 @@ The plainest few-shot learner, and a strong one: what moves no feature forgets n
 
 from torch import nn
 
-from forgetfree.contracts import Task
-from forgetfree.engine import Context
-from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.authoring import Context, FewShotLearner, Session, Task, TaskModel
 from forgetfree.few_shot.prototypes import all_means, prototype_head
 from forgetfree.settings import learner
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import SeenThrough
 
 

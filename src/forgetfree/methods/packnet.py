@@ -10,15 +10,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from forgetfree.contracts import Task
-from forgetfree.engine import Context
+from forgetfree.authoring import Context, Phase, Recipe, Session, Task, TaskLearner, TaskModel
 from forgetfree.masks import select
 from forgetfree.network import SharedNetwork, TrainableView
 from forgetfree.rng import layer_init
 from forgetfree.settings import Capacity, Whole, learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.recipe import Recipe
-from forgetfree.training.session import Phase, Session, TaskModel
 from forgetfree.views import SeenThrough
 
 

@@ -10,15 +10,12 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from forgetfree.contracts import Inputs, Task
-from forgetfree.engine import Context
+from forgetfree.authoring import Context, Inputs, Session, Task, TaskLearner, TaskModel
 from forgetfree.errors import InputError
 from forgetfree.masks import above
 from forgetfree.network import TrainableView
 from forgetfree.scores import Scores
 from forgetfree.settings import Number, Was, learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.session import Session, TaskModel
 
 
 @learner

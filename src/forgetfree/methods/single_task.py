@@ -1,12 +1,9 @@
 """Single task (STL): a fresh network for every task. Nothing is shared, so nothing is forgotten or saved."""
 
-from forgetfree.contracts import Task
+from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
 from forgetfree.dense import SeparateNetworks
-from forgetfree.engine import Context
 from forgetfree.rng import seed_all
 from forgetfree.settings import learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import Plain
 
 

@@ -14,27 +14,12 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from forgetfree.batches import Batch
-from forgetfree.contracts import Inputs, Task
-from forgetfree.engine import Context
+from forgetfree.authoring import Batch, Context, FewShotLearner, Inputs, Recipe, Session, Task, TaskModel
 from forgetfree.errors import InputError
-from forgetfree.few_shot.learner import FewShotLearner
-from forgetfree.few_shot.prototypes import (
-    all_means,
-    extend_prototypes,
-    features_of,
-    learning_head,
-    metric_loss,
-    prototype_head,
-    rehearsed,
-    wide,
-    without_gradient,
-)
+from forgetfree.few_shot import prototypes
 from forgetfree.masks import Masks, Rank, soft_mask
 from forgetfree.scores import Minor, Scores
 from forgetfree.settings import FIRST, FIXED, LATER, Capacity, Exemplars, Number, Was, Whole, learner
-from forgetfree.training.recipe import Recipe
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import SeenThrough
 
 SMALLEST = 1e-12
@@ -81,26 +66,27 @@ class SoftNet(FewShotLearner):
 
     def later(self, task: Task, context: Context) -> TaskModel:
         before = self.answer(context.first)
-        start = extend_prototypes(before, task, context)
+        start = prototypes.extend_prototypes(before, task, context)
         masks = {name: self.soft_mask(name) for name in self.network.weights}
         # without exemplars no class but the new ones has images here
         model = MinorMoving(self, before, masks, start, context.base if self.replay else context.known, context)
-        model.head = learning_head(self.heads, start)
+        model.head = prototypes.learning_head(self.heads, start)
         return model
 
     def answers(self, session: Session, context: Context) -> nn.Module:
         model, task = session.model, session.task
         if isinstance(model, Soft):
             self.drawn = model.minor.draw
-            return prototype_head(self.heads, task, all_means(self.answer(task.name), task, context))
+            means = prototypes.all_means(self.answer(task.name), task, context)
+            return prototypes.prototype_head(self.heads, task, means)
         assert isinstance(model, MinorMoving)
         network = self.answer(context.first)
-        means, self.replay = rehearsed(model.start, network, task, self.replay, context)
+        means, self.replay = prototypes.rehearsed(model.start, network, task, self.replay, context)
         if self.drift_compensation:
-            old, _ = features_of(model.before, task, task.train, context)
-            new, _ = features_of(network, task, task.train, context)
+            old, _ = prototypes.features_of(model.before, task, task.train, context)
+            new, _ = prototypes.features_of(network, task, task.train, context)
             means[: model.fixed] = followed(model.start[: model.fixed], old, new - old)
-        return prototype_head(self.heads, task, means)
+        return prototypes.prototype_head(self.heads, task, means)
 
     def answer(self, task: str) -> nn.Module:
         minor = self.minor(self.drawn).value if self.drawn != Minor.NONE else None
@@ -168,9 +154,10 @@ class MinorMoving(SeenThrough):
 
     def loss(self, batch: Batch, head: nn.Module) -> Tensor:
         seen = self(batch.inputs)
-        value = metric_loss(seen, batch.labels, self.start, self.fixed, temperature=self.temperature)  # line 16
+        # line 16
+        value = prototypes.metric_loss(seen, batch.labels, self.start, self.fixed, temperature=self.temperature)
         if self.feature_distillation:
-            was = without_gradient(self.before, batch.inputs)
+            was = prototypes.without_gradient(self.before, batch.inputs)
             value = value + self.feature_distillation * (seen - was).square().sum(1).mean()
         return value
 
@@ -189,7 +176,7 @@ def moving_in(block: str | None, weights: Mapping[str, Any]) -> list[str]:
 
 def followed(means: Tensor, features: Tensor, drift: Tensor) -> Tensor:
     """Class means moved as features near them moved: a mean of drifts, weighted by similarity to each class mean."""
-    distance = torch.cdist(wide(means), wide(features)).square()
+    distance = torch.cdist(prototypes.wide(means), prototypes.wide(features)).square()
     width = distance.mean().clamp_min(SMALLEST)
     weights = torch.softmax(-distance / width, dim=1)
     return means + weights.to(drift) @ drift

@@ -9,13 +9,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from forgetfree.contracts import Task
-from forgetfree.engine import Context
+from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
 from forgetfree.rng import derive, philox_uniform
 from forgetfree.scores import Scores
 from forgetfree.settings import Capacity, learner
-from forgetfree.task_incremental import TaskLearner
-from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import Selected
 
 

@@ -355,7 +355,7 @@ def _archives(trial: Trial) -> None:
 
 def settings_of(learner: Any) -> dict[str, str]:
     """The fields of a method, written down; where and how fast it runs is not among them."""
-    here = ("backbone", "masked", "device", "cache_bytes")
+    here = ("masked", "device", "cache_bytes", "heads")  # heads, if none are said, are linear ones
     return {field.name: repr(getattr(learner, field.name)) for field in fields(learner) if field.name not in here}
 
 
@@ -526,7 +526,8 @@ def _removal(trial: Trial) -> None:
         learner.remove("never learned")
     learner.remove(first.name)
     assert list(learner.tasks) == [task.name for task in others], "a removed task is still among the tasks"
-    assert first.name not in learner.memory().heads, "the head of a removed task is kept"
+    memory = learner.memory()
+    assert first.name not in (*memory.heads, *memory.tickets), "the head or the ticket of a removed task is kept"
     with _refused("to ask a removed task", TaskError):
         ask(learner, first)
     _assert_answers(trial.answers(learner), {task.name: answers[task.name] for task in others}, "a removal")

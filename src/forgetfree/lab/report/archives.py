@@ -5,9 +5,11 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.table import Table
+from rich.text import Text
 
 from forgetfree.archive import Inspection, Verification
 from forgetfree.lab import legend
+from forgetfree.lab.console import bold
 
 PARTS = {"free": "weights outside the masks"}
 """Parts of an archive whose names say too little."""
@@ -17,12 +19,11 @@ def as_plain(found: Inspection) -> dict[str, Any]:
     return {**asdict(found), "path": str(found.path)}
 
 
-def as_tables(found: Inspection) -> list[Table | str]:
+def as_tables(found: Inspection) -> list[Table | Text]:
     """What an archive holds: itself, its tasks, its layers, its bytes."""
     settings = ", ".join(f"{key}={value}" for key, value in found.arguments.items() if key not in ("recipe", "session"))
     used, total = (sum(counts) for counts in zip(*found.layers.values(), strict=True))
     lines = [
-        f"[bold]{found.path}[/bold]",
         f"holds     {len(found.tasks)} tasks in {found.nbytes:,} bytes, written by forgetfree {found.version}",
         f"method    {found.method} ({settings})",
         f"backbone  {found.backbone}",
@@ -34,7 +35,12 @@ def as_tables(found: Inspection) -> list[Table | str]:
     few_shot = found.tasks and legend.entry(found.method).scenario == "fscil"
     if few_shot:
         lines.append(f"answers   {_answering(found)}")
-    return ["\n".join(lines), (_sessions if few_shot else _tasks)(found), _layers(found, used, total), _bytes(found)]
+    return [
+        bold(str(found.path), "".join(f"\n{line}" for line in lines)),
+        (_sessions if few_shot else _tasks)(found),
+        _layers(found, used, total),
+        _bytes(found),
+    ]
 
 
 def _answering(found: Inspection) -> str:
@@ -92,7 +98,7 @@ def verified_table(found: Verification) -> Table:
     table = _table("certificates", ("task", "tensors", "answers must be", "difference", "holds"))
     for task in found.tasks:
         apart = "–" if task.difference is None else f"{task.difference:.1e}" if task.difference else "0"
-        held = "[green]yes[/green]" if task.ok else "[red]no[/red]"
+        held = Text("yes", "green") if task.ok else Text("no", "red")
         table.add_row(task.task, "equal" if task.tensors else "changed", task.rule, apart, held)
     return table
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from forgetfree.files import write_atomically
+from forgetfree.lab.console import bold
 from forgetfree.lab.records import RunFolder
 from forgetfree.lab.report import contents, tables, transfers, typesetting
 
@@ -45,7 +46,7 @@ def write_figures(name: str, folders: Sequence[RunFolder], to: Path, console: Co
     made = (drawn for group in groups(folders) for drawn in allowed(group)) if name == EVERY else figures(name, folders)
     written = []
     for drawn in made:
-        console.print(f"[bold]{drawn.title}[/bold] ({drawn.group.title}). {drawn.words}", highlight=False)
+        console.print(bold(drawn.title, f" ({drawn.group.title}). {drawn.words}"), highlight=False)
         files = {
             to / f"{drawn.file}.svg": as_svg(drawn.drawing).encode(),
             to / f"{drawn.file}.png": as_png(drawn.drawing),
