@@ -6,6 +6,7 @@ that day; elsewhere numbers may differ a little.
 
 import json
 import platform
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 import forgetfree as ff
 from forgetfree.lab import cli
-from forgetfree.lab.experiment import Plan, perform
+from forgetfree.lab.experiment import Plan, parse_overrides, perform, plan
 from forgetfree.lab.records import RunFolder, find_runs
 from forgetfree.methods import METHODS
 
@@ -224,3 +225,32 @@ def test_a_run_killed_before_is_resumed_to_the_numbers_of_one_that_never_was(fol
         assert found.keys() == stored.keys()
         for row, other in zip(found["accuracy"], stored["accuracy"], strict=True):
             assert row == pytest.approx(other, abs=IMAGES)
+
+
+COMMANDS = (BEFORE / "commands.txt").read_text().splitlines()
+"""What README and documents of that version told to run."""
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("forgetfree run ")])
+def test_a_run_that_was_documented_then_is_still_planned_into_the_same_folders(command):
+    experiment, *words = shlex.split(command)[2:]
+    options = list(zip(words[::2], words[1::2], strict=True))
+    given = {flag: [value for key, value in options if key == flag and "$" not in value] for flag, _ in options}
+    overrides = parse_overrides(given.get("--set", []))
+    plans = plan(
+        experiment, methods=given.get("--method", []), scale=given.get("--scale", ["cpu"])[0], overrides=overrides
+    )
+    assert plans
+    for key in overrides:
+        assert all(key.rpartition(".")[2] in str(each.folder) for each in plans), (
+            "the words of the command name the folder"
+        )
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("forgetfree run ")])
+def test_a_command_that_was_documented_then_is_still_understood(command):
+    words = shlex.split(command)[1:]
+    done = CliRunner().invoke(cli.app, [*words, "--help"])
+    assert done.exit_code == 0, done.output
+    flags = [word for word in words if word.startswith("--")]
+    assert all(flag in done.output for flag in flags), done.output

@@ -117,7 +117,7 @@ def test_old_logits_are_bit_identical_after_every_new_task(kind: str, way: str) 
     entry = ZOO[kind]
     given, teacher = WAYS[way]
     learner, teach = learner_of(entry, given), teacher()
-    assert all(selection.workplace is not None for selection in learner.scores.top(0.3).values())
+    assert all(selection.cache is not None for selection in learner.scores.top(0.3).values())
     batch = entry.inputs(7, seed=99)
     right_after: dict[str, Tensor] = {}
     for seed, name in enumerate(NAMES):

@@ -20,8 +20,8 @@ WRONG = [
     ("supsup", {"capacity": 0.3, "transfer": 1}, "transfer is True or False"),
     ("piggyback", {"threshold": "a"}, "threshold"),
     ("piggyback", {"threshold": -math.inf}, "threshold"),
-    ("piggyback", {"start": math.inf}, "start"),
-    ("piggyback", {"start": 0.001}, "above the threshold"),
+    ("piggyback", {"first_score": math.inf}, "first_score"),
+    ("piggyback", {"first_score": 0.001}, "above the threshold"),
 ]
 
 
@@ -39,7 +39,7 @@ def test_numbers_and_switches():
             check_number("n", value, 0, below=5)
 
 
-def test_a_guess_explains_what_it_cannot_take():
+def test_a_zero_shot_answer_explains_what_it_cannot_take():
     first, second, _ = small_tasks()
     learner = ff.WSN(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), capacity=0.5, recipe=ff.Recipe(epochs=1))
     learner.learn(first)

@@ -15,7 +15,6 @@ from torch.nn import functional
 from torch.optim import lr_scheduler
 
 import forgetfree as ff
-from few_shots import assert_same as assert_same_few_shots
 from few_shots import backbone as few_shot_backbone
 from few_shots import sessions
 from forgetfree.batches import Batch
@@ -26,7 +25,7 @@ from forgetfree.features import cached
 from forgetfree.few_shot.learner import FewShotLearner
 from forgetfree.few_shot.prototypes import all_means, prototype_head
 from forgetfree.functional import functional_forward, inner_step
-from forgetfree.modules import as_call, clone, freeze, named_tensors
+from forgetfree.modules import clone, freeze, named_tensors, only_movable
 from forgetfree.registry import MethodEntry
 from forgetfree.replay import ReplayStore
 from forgetfree.rng import generator
@@ -93,12 +92,7 @@ class Twice(Plain):
         return Phase(recipe), Phase(AGAIN, "head", self._begin)
 
     def _begin(self, session: Session) -> None:
-        moving = dict(self.network.named_parameters())
-        for part in self.network.modules():
-            for name, value in list(part._parameters.items()):
-                if value is not None and id(value) in {id(each) for each in moving.values()}:
-                    del part._parameters[name]
-                    part._buffers[name] = value.detach()
+        only_movable(self.network.requires_grad_(False))
 
 
 @learner
@@ -124,16 +118,14 @@ class Sided(FewShotLearner):
     def answers(self, session: Session, context: Context) -> nn.Module:
         assert isinstance(session.model, Cached)
         self.gate = freeze(clone(session.model.gate))
-        head = prototype_head(self.heads, session.task, all_means(self.answer(context.first), self._images(session), context))
+        images = session.model.images or session.task
+        head = prototype_head(self.heads, images, all_means(self.answer(context.first), images, context))
         if session.task.name == "fails":
             raise ff.LearningError("this task fails when everything is written.")
         return head
 
     def answer(self, task: str) -> nn.Module:
-        return freeze(nn.Sequential(self.network.answer(task), clone(self.gate)))
-
-    def _images(self, session: Session) -> Task:
-        return session.model.images or session.task
+        return freeze(nn.Sequential(super().answer(task), clone(self.gate)))
 
 
 class Cached(SeenThrough):
@@ -171,7 +163,9 @@ class Seen(nn.Module):
 
 def rehearsing(recipe: Recipe = SGD, **fields: Any) -> Rehearsing:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 12), nn.ReLU())
+    module = nn.Sequential(
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 12), nn.ReLU()
+    )
     return Rehearsing(module, recipe=recipe, **fields)
 
 
@@ -224,11 +218,11 @@ def test_a_learning_that_was_killed_in_any_phase_goes_on_to_the_same_bits(scenar
     for task in tasks[:2]:
         whole.learn(task)
         path = tmp_path / f"{task.name}.checkpoint"
-        possible = epochs if scenario == "til" or task is tasks[0] else min(epochs, 1)
+        phases = 1 if scenario == "fscil" and task is tasks[1] else 2  # a later session only has the second
         with pytest.raises(Killed):
-            parts.learn(task, path, kill_after(possible))
+            parts.learn(task, path, kill_after(epochs if phases == 2 else 1))
         parts.learn(task, path)
-        assert len(list(tmp_path.glob(f"{task.name}*"))) == (2 if possible == epochs else 1)
+        assert len(list(tmp_path.glob(f"{task.name}*"))) == phases
     assert_same(whole, parts)
 
 
@@ -299,7 +293,7 @@ def test_the_most_particular_name_of_a_group_counts():
 
 def test_a_part_that_is_not_there_is_refused_and_nothing_is_learned():
     made = rehearsing(replace(SGD, groups={"tail": {"lr": 0.1}}))
-    with pytest.raises(ff.InputError, match="no parameter that moves is in 'tail'; there are network.0.weight"):
+    with pytest.raises(ff.InputError, match="no parameter that moves is in 'tail'; there are network"):
         made.learn(TASKS[0])
     assert not made.tasks
 
@@ -387,7 +381,11 @@ def test_a_schedule_beside_patience_or_milestones_is_refused(schedule, other):
 def test_a_schedule_of_wrong_kind_or_a_warm_up_without_one_is_refused():
     with pytest.raises(ff.InputError, match="schedule=…"):
         Recipe(schedule="exponential")
-    for wrong in ({"warmup": 0.1}, {"warmup": 1.0, "schedule": "cosine"}, {"warmup": 0.1, "schedule": TORCH["step"][0]}):
+    for wrong in (
+        {"warmup": 0.1},
+        {"warmup": 1.0, "schedule": "cosine"},
+        {"warmup": 0.1, "schedule": TORCH["step"][0]},
+    ):
         with pytest.raises(ff.InputError, match="warmup=…"):
             Recipe(**wrong)
 
@@ -400,9 +398,7 @@ def plugged(monkeypatch):
     monkeypatch.setattr(ff.METHODS, "_plugged", {})
     entries = {
         "rehearsing": MethodEntry(f"{__name__}:Rehearsing", Rehearsing.__doc__.strip(), label="R", colour="#000000"),
-        "sided": MethodEntry(
-            f"{__name__}:Sided", Sided.__doc__.strip(), scenario="fscil", label="S", colour="#000000"
-        ),
+        "sided": MethodEntry(f"{__name__}:Sided", Sided.__doc__.strip(), scenario="fscil", label="S", colour="#000000"),
     }
     ff.METHODS.plug(entries, __name__)
 
@@ -420,7 +416,6 @@ def test_what_a_method_keeps_is_stored_and_learning_goes_on_from_it(plugged, sce
     for each in (made, again):
         each.learn(tasks[2])
     assert_same(made, again)
-    assert all(verified.ok for verified in ff.verify(tmp_path / "one.ticket", few_shot_backbone()).tasks) or True
 
 
 @pytest.mark.parametrize("scenario", MAKERS)
@@ -449,7 +444,9 @@ def test_samples_kept_by_a_task_incremental_method_are_counted_moved_and_used():
     names = [f"memory_of_samples.{part}" for part in ("inputs", "labels", "tasks")]
     assert [name for name in counted if name.startswith("memory_of_samples")] == names
     assert sum(counted[name].nbytes for name in names) == store.nbytes > 0
-    assert torch.equal(counted["counts.labels"], torch.bincount(torch.cat([task.train[1] for task in TASKS[:2]]), minlength=8))
+    assert torch.equal(
+        counted["counts.labels"], torch.bincount(torch.cat([task.train[1] for task in TASKS[:2]]), minlength=8)
+    )
     with_none, with_some = rehearsing(size=0), rehearsing()
     for each in (with_none, with_some):
         each.learn(TASKS[0])
@@ -457,7 +454,9 @@ def test_samples_kept_by_a_task_incremental_method_are_counted_moved_and_used():
     assert not torch.equal(with_none.memory().shared["0.weight"], with_some.memory().shared["0.weight"])
     made.to("cpu")
     assert made.memory_of_samples is not store  # moved as a whole, like all that is kept
-    assert all(torch.equal(one, other) for one, other in zip(made.memory_of_samples.sampled, store.sampled, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(made.memory_of_samples.sampled, store.sampled, strict=True)
+    )
 
 
 def test_a_side_module_is_learned_counted_and_part_of_every_answer():
@@ -469,11 +468,8 @@ def test_a_side_module_is_learned_counted_and_part_of_every_answer():
     assert not torch.equal(extras["gate.weight"], start["weight"])
     before = made.predict(TESTS[0][0])
     assert float((before.argmax(1) == TESTS[0][1]).float().mean()) > 0.8
-    assert made.memory().bytes.total > 0 if hasattr(made.memory(), "bytes") else True
     made.learn(FEW_SHOTS[1])
     assert not torch.equal(made.memory().extras["gate.weight"], extras["gate.weight"])
-    made.to("cpu")
-    assert_same_few_shots(made, made)
     assert not [name for name, value in named_tensors(made.gate) if value.requires_grad]
 
 
@@ -496,9 +492,11 @@ def test_an_inner_step_on_a_session_reaches_all_that_moves_and_nothing_else(meth
             fast = inner_step(inner, theta, 0.5, second_order=second_order)
             outer = functional.cross_entropy(functional_forward(session, fast, inputs[32:]), labels[32:])
             gradients[second_order] = torch.autograd.grad(outer, list(theta.values()))
-            assert float(outer) < float(functional.cross_entropy(session(inputs[32:]), labels[32:]))
+            assert outer < functional.cross_entropy(session(inputs[32:]), labels[32:])
         assert all(torch.equal(value, state[name]) for name, value in session.state().items())
-        assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients[True])
+        assert all(gradient.isfinite().all() for gradient in gradients[True])
+        unmoved = [name for name, gradient in zip(theta, gradients[True], strict=True) if not gradient.any()]
+        assert unmoved == []
         assert any(not torch.equal(one, other) for one, other in zip(*gradients.values(), strict=True))
         if method != "finetune":
             for name, gradient in zip(theta, gradients[True], strict=True):
@@ -578,15 +576,16 @@ def test_cached_features_are_those_of_the_network_that_stands_still():
     made.learn(FEW_SHOTS[0])
     network = made.network.answer("session 0")
     task = cached(FEW_SHOTS[1], network, batch_size=7)
-    args, _ = as_call(FEW_SHOTS[1].train[0])
-    assert torch.equal(task.train[0], torch.cat([network(part) for part in args[0].split(7)]))
+    assert torch.equal(task.train[0], torch.cat([network(part) for part in FEW_SHOTS[1].train[0].split(7)]))
     assert torch.equal(task.train[1], FEW_SHOTS[1].train[1])
 
 
 # augmentation
 
 
-@pytest.mark.parametrize(("method", "fields"), [("softnet", {"capacity": 0.7}), ("icarl", {}), ("fsll", {}), ("f2m", {})])
+@pytest.mark.parametrize(
+    ("method", "fields"), [("softnet", {"capacity": 0.7}), ("icarl", {}), ("fsll", {}), ("f2m", {})]
+)
 def test_the_augmentation_of_a_later_session_is_applied_where_it_is_given(method, fields):
     calls: list[int] = []
 

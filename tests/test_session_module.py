@@ -4,6 +4,7 @@ Attacks are made in the middle of a second task. Then it is kept, or a sentence 
 """
 
 import copy
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -189,7 +190,8 @@ def double(session):
 
 
 def complex_numbers(session):
-    session.to(torch.complex64)
+    with warnings.catch_warnings(action="ignore"):
+        session.to(torch.complex64)
 
 
 def half_and_back(session):
@@ -471,8 +473,17 @@ ATTACKS: dict[str, Callable[[Session], Session | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("method", METHODS)
+QUICK_METHODS = ("wsn", "hat", "fsll")
+"""One of each kind: masks, one network that moves, few-shot sessions."""
+QUICK_ATTACKS = ("garbage_is_loaded", "buffers_are_written", "copied_and_trained", "momentum_and_decay")
+PAIRS = [
+    pytest.param(method, attack, marks=() if method in QUICK_METHODS or attack in QUICK_ATTACKS else pytest.mark.slow)
+    for method in METHODS
+    for attack in ATTACKS
+]
+
+
+@pytest.mark.parametrize(("method", "attack"), PAIRS)
 def test_an_attacked_session_is_kept_without_harm_or_refused_with_a_sentence(method, attack):
     learner = after_the_first(method)
     look = protected(learner)
@@ -583,6 +594,10 @@ def test_a_session_is_handled_like_any_module(method):
 
         tensors = dict(named_tensors(session))
         assert torch.equal(functional_call(session, tensors, (inputs,)), scores)
+        session.train()
+        functional_call(session, {name: value.clone() for name, value in tensors.items()}, (inputs,))
+        assert [name for name, _ in named_tensors(session)] == list(tensors)
+        assert torch.equal(session.eval()(inputs), scores)
         if pairs:
             others = {name: noise(value) for name, value in pairs}
             assert not torch.equal(functional_call(session, others, (inputs,)), scores)
@@ -612,6 +627,20 @@ def test_hooks_are_called_and_old_answers_stay(method):
     assert called[:4] == ["before", "model", "after", "backward"]
     if learner.forget_free:
         assert same(before, answers(learner)) == []
+
+
+def test_what_a_caller_hangs_on_a_session_does_no_harm_unless_it_moves():
+    learner = after_the_first("wsn")
+    before = answers(learner)
+    with learner.learning(TASKS[1]) as session:
+        session.loss_function = nn.CrossEntropyLoss(weight=torch.ones(4))
+        steps(session)
+        session.temperature = nn.Parameter(torch.ones(()))
+        with pytest.raises(ff.LearningError, match="temperature was not there when the session began"):
+            session.keep()
+        del session.temperature
+        session.keep()
+    assert same(before, answers(learner)) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -703,6 +732,8 @@ def test_hard_gates_hold_old_answers_in_a_copy_too(way):
     assert same(before, answers(learner)) == []
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Dynamo detected")
 def test_a_compiled_session_learns_and_old_answers_stay():
     learner = after_the_first("wsn")
     before = answers(learner)

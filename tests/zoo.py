@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -153,3 +155,10 @@ ZOO: dict[str, Entry] = {
     "tied weight": Entry(Tied, _tokens),
     "counting": Entry(Counting, _rows),
 }
+
+
+def on_every_backbone(methods: list[str], *, method: str = "wsn", kind: str = "cnn with batch norm") -> list[Any]:
+    """(method, kind of backbone): every method on one backbone and one method on all of them; other pairs are slow."""
+    quick = [(one, other) for one in methods for other in ZOO if one == method or other == kind]
+    slow = [(one, other) for one in methods for other in ZOO if (one, other) not in quick]
+    return [*quick, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in slow)]

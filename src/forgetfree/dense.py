@@ -62,13 +62,15 @@ class MovingNetwork:
         for name, parameter in view.named_parameters():
             if name in still:
                 parameter.requires_grad_(False)
+        vars(view)["still"] = still
         return only_movable(view)
 
     def keep(self, name: str, view: nn.Module, beside: Mapping[str, Tensor] | None = None) -> None:
         """Take over what a task has made of the network, and what it has `beside` it."""
-        start, moved = self.start, dict(view.named_parameters())
-        # a parameter of ours that is none of the view could not move: whatever is in its place there is not taken
-        stood = {key: value for key, value in self.module.named_parameters() if key not in moved}
+        start = self.start
+        still: frozenset[str] = getattr(view, "still", frozenset())
+        # of what could not move, nothing is taken: whoever wrote to it had no business there
+        stood = {key: value for key, value in self.module.named_parameters() if key in still or not value.requires_grad}
         tensors = {key: stood.get(key, value).detach().clone() for key, value in named_tensors(view)}
         own = {key: tensors[key] for key in start if not _same(tensors[key], start[key])}
         self.module = copy_module(self.module, lambda key, old: old.detach() if key in start else tensors[key])

@@ -133,6 +133,11 @@ class TensorTree(nn.Module):
         registry = branch._parameters if isinstance(tensor, nn.Parameter) else branch._buffers
         registry[leaf] = tensor  # type: ignore[assignment]
 
+    def is_buffer(self, name: str) -> bool:
+        """Whether a name is that of a buffer; in a functional call the tensor of a parameter may be of any class."""
+        branch, leaf = self._homes[name]
+        return leaf in branch._buffers
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._homes)
 

@@ -375,8 +375,8 @@ class TrainableView(nn.Module):
                 )
         if learning:
             self._refuse_late(lent)
-            for name, value in own.items():
-                if not isinstance(value, nn.Parameter):
+            for name in own:
+                if self.own_tensors.is_buffer(name):
                     self.own_tensors[name] = lent[name].detach()  # a module may have assigned a new tensor
         return features
 

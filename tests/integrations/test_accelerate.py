@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from second_task import SECOND
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from conftest import SECOND
 
 pytestmark = pytest.mark.integration
 accelerate = pytest.importorskip("accelerate", reason="accelerate comes with the extra [test-integrations]")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from second_task import FIRST, SECOND, Started
 from torch import distributed, multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from conftest import FIRST, SECOND, Started
 from forgetfree.files import digest_of
 
 pytestmark = pytest.mark.integration

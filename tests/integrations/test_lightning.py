@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from second_task import SECOND
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from conftest import SECOND
 
 pytestmark = pytest.mark.integration
 lightning = pytest.importorskip("lightning", reason="lightning comes with the extra [test-integrations]")

@@ -1,9 +1,8 @@
 """The Hugging Face Trainer trains a session as its model."""
 
 import pytest
+from second_task import SECOND
 from torch import nn
-
-from conftest import SECOND
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("accelerate", reason="accelerate comes with the extra [test-integrations]")

@@ -170,7 +170,7 @@ def test_retraining_takes_as_many_epochs_as_asked_for() -> None:
     assert len(taught("a", retrain_epochs=3).tasks["a"].curves) == 4 + 3
     assert len(taught("a", replace(RECIPE, epochs=1)).tasks["a"].curves) == 1 + 1
     for wrong in (0, -1, 2.5, True):
-        with pytest.raises(ff.InputError, match="retrain_epochs, .*, is a whole number of at least 1"):
+        with pytest.raises(ff.InputError, match=r"retrain_epochs, .*, is a whole number of at least 1"):
             taught("", retrain_epochs=wrong)
 
 

@@ -40,6 +40,11 @@ def protected_part(name: str, given: Any) -> float | tuple[float, ...]:
     return tuple(map(float, parts)) if isinstance(given, list | tuple) else float(given)
 
 
+def several(_: str, given: Any) -> Any:
+    """The rule of `samples_per_layer`: a list, as files have it, is a tuple; `check` sees to the rest."""
+    return tuple(given) if isinstance(given, list) else given
+
+
 @learner
 class GPM(TaskLearner):
     """One network, one head per task; gradients are projected off the inputs of earlier tasks.
@@ -52,7 +57,7 @@ class GPM(TaskLearner):
     threshold: Annotated[float | tuple[float, ...], protected_part] = 0.97
     threshold_step: Annotated[float, Fraction("what is added to the threshold after every task", zero=True)] = 0.003
     samples: Annotated[int, Whole("how many samples bases are made from", 1)] = 125
-    samples_per_layer: tuple[int, ...] | None = None
+    samples_per_layer: Annotated[tuple[int, ...] | None, several] = None
 
     network_kind = MovingNetwork
     default_recipe = Recipe(optimizer="sgd", lr=0.01)

@@ -201,6 +201,12 @@ def _callers_module(trial: Trial) -> None:
     assert not changed, f"learning wrote to {changed[0]} of the module that was handed in"
     assert [(p.requires_grad, p.grad) for p in module.parameters()] == flags, "flags or gradients of it changed"
     assert module.training == untouched.training, "its mode was changed"
+    module = trial.backbone()
+    learner = trial.new(module)
+    _other(module)
+    for task in trial.tasks[:2]:
+        learn(learner, task)
+    _assert_same(kept_by(learner), kept_by(trial.taught(2)), "what its owner does to it later reaches the learner")
 
 
 def _killed(trial: Trial) -> None:
@@ -288,6 +294,10 @@ def _left_without_keep(trial: Trial) -> None:
         session.keep()
     learner.learn(task)
     _assert_same(kept_by(learner), kept_by(trial.taught(2)), "a task that is learned after that has other bits")
+    with learner.learning(trial.tasks[2]) as session:
+        session.keep()
+        with _refused("to keep a session twice", LearningError):
+            session.keep()
 
 
 def _take_a_step(session: Any) -> None:
@@ -393,7 +403,11 @@ def _copies(trial: Trial) -> None:
     before, answers = kept_by(learner), trial.answers(learner)
     twin = copy.deepcopy(learner)
     _assert_answers(trial.answers(twin), answers, "a copy")
-    learn(twin, trial.tasks[1])
+    if hasattr(learner, "finish"):
+        learn(twin, trial.tasks[1])
+    else:
+        with learner.learning(trial.tasks[2]):  # neither waits for the other
+            learn(twin, trial.tasks[1])
     _assert_same(kept_by(learner), before, "learning with a copy changed what the original keeps")
     whole = trial.new()
     for task in trial.tasks[:2]:
@@ -414,8 +428,8 @@ def _memory(trial: Trial) -> None:
     written = {value for _, value in _leaves("", stored.training)}
     lost = [name for name, value in _leaves("", counted) if value not in written and not name.startswith("unused.")]
     assert not lost, f"to_state does not hold {lost[0]}, which memory() counts"
-    for name, value in vars(learner).items():
-        if name in named or isinstance(value, nn.Module):
+    for name in vars(learner):
+        if name in (*named, "replay"):
             continue
         now, then = (dict(_leaves("", tensors_in(name, vars(each).get(name)))) for each in (learner, fresh))
         assert now == then, f"{name} is kept from task to task, but not named in `state`: no archive holds it"
@@ -495,18 +509,28 @@ _NOTHING = _Nothing()
 
 
 def _plain_modules(trial: Trial) -> None:
-    learner = trial.taught(2)
-    for task in trial.tasks[:2] if learner.scenario == "til" else trial.tasks[1:2]:
-        modules, inputs = learner.task_modules(task.name), inputs_of(task)
-        expected = ask(learner, task)
-        assert torch.equal(called(modules["head"], called(modules["backbone"], inputs)), expected), (
-            f"task_modules({task.name!r}) answer something else than predict"
-        )
+    learner = trial.taught(1)
+    for _ in range(3):
+        trial.answers(learner)  # which may stay at hand
+    learn(learner, trial.tasks[1])
+
+    def by_modules(task: Task, *, spoiled: bool = False) -> Tensor:
+        modules = learner.task_modules(task.name)
+        answer: Tensor = called(modules["head"], called(modules["backbone"], inputs_of(task)))
         with torch.no_grad():
-            for tensor in (*modules["backbone"].parameters(), *modules["head"].parameters()):
+            for tensor in (*modules["backbone"].parameters(), *modules["head"].parameters()) if spoiled else ():
                 tensor.zero_()
-        assert torch.equal(ask(learner, task), expected), "what task_modules gives is not the caller's own"
-    assert len(learner.layout()) == len({*trial.backbone().state_dict()}), "layout() lacks a tensor"
+        return answer
+
+    for task in trial.tasks[:2] if learner.scenario == "til" else trial.tasks[1:2]:
+        expected = ask(learner, task)
+        same = torch.equal(by_modules(task, spoiled=True), expected)
+        assert same, f"task_modules({task.name!r}) answer something else than predict"
+        untouched = torch.equal(by_modules(task), expected) and torch.equal(ask(learner, task), expected)
+        assert untouched, "what task_modules gives is not the caller's own"
+    module = trial.backbone()
+    every = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+    assert sorted(entry.name for entry in learner.layout()) == sorted(every), "layout() lacks a tensor"
     if learner.scenario == "til":
         answer = learner.zero_shot(inputs_of(trial.tasks[2]), trial.tasks[2])
         assert answer.shape[1] == trial.tasks[2].width, "zero_shot gives not as many scores as the task has classes"

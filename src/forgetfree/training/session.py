@@ -218,12 +218,12 @@ class Session(nn.Module):
         return self
 
     def _forms(self) -> dict[str, str]:
-        """What the session is made of, in words, by name: its parameters, its buffers, its parts."""
+        """What the session is made of, in words, by name: parameters, and the buffers and parts of model and head."""
         parameters = {name: _words(value, value.shape) for name, value in self.moving().items()}
-        buffers = {_short(name): _words(value) for name, value in self.named_buffers()}  # which may grow
+        buffers = {_short(name): _words(value) for name, value in self.named_buffers() if _is_ours(name)}  # may grow
         # of a network that is a plain module only the tensors are taken, so that its layers may be of any class
         kinds = {name: type(part) for name, part in self.named_modules() if not name.startswith("model.network.")}
-        parts = {name: f"a {kind.__name__}" for name, kind in kinds.items() if name}
+        parts = {name: f"a {kind.__name__}" for name, kind in kinds.items() if _is_ours(name)}
         return parts | buffers | parameters
 
     def _check_form(self) -> None:
@@ -274,6 +274,11 @@ def _short(name: str) -> str:
         if name.startswith(view):
             return "network." + name.removeprefix(view)
     return name
+
+
+def _is_ours(name: str) -> bool:
+    """Whether something is of model or head; what else hangs on a session, a loss or a metric, is the caller's."""
+    return name.partition(".")[0] in ("model", "head")
 
 
 def _words(tensor: Tensor, shape: torch.Size | None = None) -> str:
