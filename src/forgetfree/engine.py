@@ -277,6 +277,10 @@ class Engine:
                 self.optimizer = {}  # it may hold momentum of weights that are gone
             self._answers.clear()
 
+    def to_state(self, resumable: bool) -> dict[str, Any]:
+        """What learning goes on from, where it is to go on to the same bits."""
+        return {"optimizer": dict(self.optimizer)} if resumable else {}
+
     def from_state(self, state: LearnerState) -> None:
         """Become what was stored; the heads are made anew by the factory, with the stored tensors in them."""
         heads = {}

@@ -4,12 +4,13 @@ A value is a number, a tensor, a mapping of values by name, a module, or somethi
 (`Scores`, a replay store). It is replaced as a whole, never written into, so that a rollback is a reference put back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from forgetfree.contracts import LearnerState
 from forgetfree.modules import clone, named_tensors, with_tensors
 from forgetfree.tickets import Ticket
 
@@ -25,6 +26,30 @@ class Storable(Protocol):
     def from_state(self, state: Mapping[str, Any], tickets: Mapping[str, Ticket], seed: int) -> Any: ...
     def plain(self) -> Mapping[str, Tensor]: ...
     def on(self, device: torch.device | str) -> Any: ...
+
+
+def counted(learner: Any, names: Iterable[str]) -> dict[str, Tensor]:
+    """All tensors of what a learner keeps under these names."""
+    return {full: tensor for name in names for full, tensor in tensors_in(name, getattr(learner, name)).items()}
+
+
+def stored(learner: Any, names: Iterable[str], *, resumable: bool) -> dict[str, Any]:
+    """What a learner keeps under these names, as plain trees of tensors."""
+    trees = [to_state(name, getattr(learner, name), resumable=resumable) for name in names]
+    return {key: tree for each in trees for key, tree in each.items()}
+
+
+def restore(learner: Any, names: Iterable[str], state: LearnerState) -> None:
+    """Give a new learner what was stored of another under these names."""
+    for name in names:
+        value = from_state(name, getattr(learner, name), state.training, state.memory.tickets, learner.seed)
+        object.__setattr__(learner, name, value)
+
+
+def move(learner: Any, names: Iterable[str], device: torch.device | str) -> None:
+    """Put what a learner keeps under these names on another device."""
+    for name in names:
+        object.__setattr__(learner, name, moved(getattr(learner, name), device))
 
 
 def tensors_in(name: str, value: Any) -> dict[str, Tensor]:

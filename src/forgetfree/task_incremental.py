@@ -223,8 +223,7 @@ class TaskLearner:
 
     def memory(self) -> Memory:
         """All that is kept to answer tomorrow, and to learn the next task."""
-        kept = (*self.state, *self.resumable_state)
-        training = {full: t for name in kept for full, t in state.tensors_in(name, getattr(self, name)).items()}
+        training = state.counted(self, (*self.state, *self.resumable_state))
         if self.keeps_free_weights:
             training |= {f"unused.{name}": value for name, value in self.network.unused().items()}
         memory: Memory = self.network.memory(self.engine.heads.tensors(), training)
@@ -234,8 +233,7 @@ class TaskLearner:
         """Move all that is kept between tasks."""
         with self.engine.moved(device):
             self.network.to(device)
-            for name in (*self.state, *self.resumable_state):
-                setattr(self, name, state.moved(getattr(self, name), device))
+            state.move(self, (*self.state, *self.resumable_state), device)
             self.device = device
         return self
 
@@ -244,9 +242,8 @@ class TaskLearner:
         settings.check_all(self)
         with self.engine.consistent_read():
             memory, beside = self.network.to_state(self.memory())
-            training = dict(beside) | ({"optimizer": dict(self.engine.optimizer)} if resumable else {})
-            for name in (*self.state, *(self.resumable_state if resumable else ())):
-                training |= state.to_state(name, getattr(self, name), resumable=resumable)
+            names = (*self.state, *(self.resumable_state if resumable else ()))
+            training = {**beside, **self.engine.to_state(resumable), **state.stored(self, names, resumable=resumable)}
             if self.keeps_free_weights:  # a resumable archive has them among the free weights
                 training["unused"] = {} if resumable else self.network.unused()
             arguments = settings.stored_fields(self) | {"heads": self.engine.kind_of_heads}
@@ -263,10 +260,7 @@ class TaskLearner:
             learner.network.refill(stored.training["unused"])
         elif not stored.resumable and stored.memory.tickets and stored.memory.used:
             learner.network.renew(lambda name: learner.free(name, "free"))
-        for name in (*cls.state, *(cls.resumable_state if stored.resumable else ())):
-            value = getattr(learner, name)
-            restored = state.from_state(name, value, stored.training, stored.memory.tickets, learner.seed)
-            object.__setattr__(learner, name, restored)
+        state.restore(learner, (*cls.state, *(cls.resumable_state if stored.resumable else ())), stored)
         learner.engine.from_state(stored)
         learner.check()
         return learner

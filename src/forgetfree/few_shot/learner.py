@@ -265,9 +265,8 @@ class FewShotLearner:
 
     def memory(self) -> Memory:
         """The network in its one ticket, the head that answers, and what is kept for training only, exemplars too."""
-        kept = (*self.state, *self.resumable_state)
-        training = {full: t for name in kept for full, t in state.tensors_in(name, getattr(self, name)).items()}
-        extras = {full: t for name in self.side for full, t in state.tensors_in(name, getattr(self, name)).items()}
+        training = state.counted(self, (*self.state, *self.resumable_state))
+        extras = state.counted(self, self.side)
         memory = self.network.memory(self.engine.heads.tensors(), {**training, **self.replay.tensors()}, extras)
         if not self.uses_all_weights():
             return memory
@@ -277,8 +276,7 @@ class FewShotLearner:
         """Move all that is kept between sessions."""
         with self.engine.moved(device):
             self.network.to(device)
-            for name in (*self.state, *self.resumable_state, *self.side):
-                object.__setattr__(self, name, state.moved(getattr(self, name), device))
+            state.move(self, (*self.state, *self.resumable_state, *self.side), device)
             self.device = device
         return self
 
@@ -288,29 +286,27 @@ class FewShotLearner:
         self.check_storable(resumable=resumable)
         with self.engine.consistent_read():
             memory, beside = self.network.to_state(self.memory())
-            training = {**beside, **state.to_state("exemplars", self.replay, resumable=resumable)}
-            training |= {"optimizer": dict(self.engine.optimizer)} if resumable else {}
-            for name in (*self.state, *self.side, *(self.resumable_state if resumable else ())):
-                training |= state.to_state(name, getattr(self, name), resumable=resumable)
+            names = (*self.state, *self.side, *(self.resumable_state if resumable else ()))
+            exemplars = state.to_state("exemplars", self.replay, resumable=resumable)
+            training = {**beside, **exemplars, **self.engine.to_state(resumable)}
+            training |= state.stored(self, names, resumable=resumable)
             arguments = settings.stored_fields(self) | {"heads": self.engine.kind_of_heads}
             return LearnerState(self.network.module, arguments, memory, self.engine.learned, training, resumable)
 
     @classmethod
     def from_state(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "FewShotLearner":
         """A learner made again from what was stored."""
-        names = set(stored.memory.shared)
+        shared = set(stored.memory.shared)
         arguments = settings.current_names(cls, stored.arguments)
         session = Recipe.from_described(stored.arguments["session"])
-        given = {**arguments, "session": session, "masked": lambda name, *_: name in names, **others}
+        given = {**arguments, "session": session, "masked": lambda name, *_: name in shared, **others}
         learner = cls(backbone, **given)
         learner.network.from_state(stored)
         learner.replay = state.from_state(
             "exemplars", learner.replay, stored.training, stored.memory.tickets, learner.seed
         )
-        for name in (*cls.state, *cls.side, *(cls.resumable_state if stored.resumable else ())):
-            value = getattr(learner, name)
-            restored = state.from_state(name, value, stored.training, stored.memory.tickets, learner.seed)
-            object.__setattr__(learner, name, restored)
+        names = (*cls.state, *cls.side, *(cls.resumable_state if stored.resumable else ()))
+        state.restore(learner, names, stored)
         learner.engine.from_state(stored)
         learner.check()
         return learner
@@ -326,18 +322,15 @@ class FewShotLearner:
 
     def _mark(self) -> str:
         """What tells the later phases of a first session apart, whose first phase may be shared with other methods."""
-        first = not self.engine.learned
-        return (
-            settings.digest(settings.identity(self, first=True) | settings.identity(self, first=False)) if first else ""
-        )
+        if self.engine.learned:
+            return ""
+        return settings.digest(settings.identity(self, first=True) | settings.identity(self, first=False))
 
     def _first_fields(self) -> dict[str, Any]:
-        own = settings.own_fields(type(self), FewShotLearner)
+        own, known = settings.own_fields(type(self), FewShotLearner), settings.settings_of(type(self))
         reached = settings.identity(self, first=True)
-        known = settings.settings_of(type(self))
-        return {
-            name: reached[name] for name in own if name in reached and settings.NAMES_BASE not in known[name].markers
-        }
+        told = {name for name in own if settings.NAMES_BASE in known[name].markers}  # by the kind of base itself
+        return {name: reached[name] for name in own if name in reached and name not in told}
 
     def _first_identity(self) -> dict[str, Any]:
         """All that the network of the first session depends on, what every checkpoint says of itself apart."""
