@@ -10,13 +10,10 @@ import torch
 from torch import nn
 
 import forgetfree as ff
-from forgetfree.contracts import Task
+from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
 from forgetfree.dense import MovingNetwork
-from forgetfree.engine import Context
 from forgetfree.settings import learner
-from forgetfree.task_incremental import TaskLearner
 from forgetfree.testing import check_method, small_tasks
-from forgetfree.training import Session, TaskModel
 from forgetfree.views import Plain
 
 

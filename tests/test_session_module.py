@@ -554,9 +554,10 @@ def test_parameters_are_exactly_what_may_move_in_the_order_of_always(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_no_parameter_buffer_or_state_is_what_a_learned_task_uses(method):
     learner = after_the_first(method)
-    kept = {value.untyped_storage().data_ptr() for value in protected(learner)(learner).values()}
-    kept |= {value.untyped_storage().data_ptr() for head in learner.memory().heads.values() for value in head.values()}
-    kept |= {value.untyped_storage().data_ptr() for value in learner.memory().shared.values()}
+    memory = learner.memory()
+    held = [*protected(learner)(learner).values(), *memory.shared.values()]  # alive, so that no address is given twice
+    held += [value for head in memory.heads.values() for value in head.values()]
+    kept = {value.untyped_storage().data_ptr() for value in held}
     with learner.learning(TASKS[1]) as session:
         found = [*named_tensors(session), *session.state_dict().items()]
         assert [name for name, value in found if value.untyped_storage().data_ptr() in kept] == []

@@ -61,7 +61,33 @@ def test_a_file_names_every_method_and_the_scales(name):
     assert {"smoke", "cpu"} <= set(content["scales"])
 
 
+WHOLE = {"til/digits_split", "fscil/digits"}
+"""Experiments that every method runs in `make test`; each of the others runs two methods there."""
+LARGE = {"til/cifar100_split"}
+"""Whose masks take long to code: one method, without masks."""
+QUICK = [
+    (name, method)
+    for number, name in enumerate(NAMES)
+    for methods in [[method for each, method in PAIRS if each == name]]
+    for some in [[*methods[: name not in LARGE], methods[number % len(methods)]]]
+    for method in (methods if name in WHOLE else dict.fromkeys(some))
+]
+
+
 @pytest.mark.parametrize(("name", "method"), PAIRS)
+def test_every_experiment_is_planned_with_every_method(name, method):
+    assert plan(name, methods=[method], scale="smoke")[0].settings["method"]["heads"]
+
+
+def test_every_experiment_and_every_method_is_run():
+    assert {name for name, _ in QUICK} == set(NAMES)
+    assert {method for _, method in QUICK} == set(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [pair if pair in QUICK else pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS],
+)
 def test_an_experiment_runs_at_scale_smoke(name, method, tmp_path, request):
     root = None
     for source in NEEDS_DATA.get(name, []):
