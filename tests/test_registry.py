@@ -255,3 +255,21 @@ def test_backbones_may_be_offered_as_functions(module, monkeypatch):
     offer(monkeypatch, backbones=["nets:TABLE"])
     found = Table("backbones", {})
     assert (found["net"](), found.entry("net").title, found["other"]()) == (1, "A net.", 2)
+
+
+def test_our_own_things_are_named_although_a_package_is_broken(monkeypatch):
+    table = Table("methods", {"ours": MethodEntry("forgetfree.methods.wsn:WSN", "")}, entry_type=MethodEntry)
+    monkeypatch.setattr(table, "_of_packages", lambda: pytest.fail("a package was asked"))
+    assert table.name_of(ff.WSN) == "ours"
+
+
+def test_a_backbone_that_is_refused_replaces_nothing():
+
+    ours = BACKBONES["mlp"]
+
+    def mlp():
+        """Another one."""
+
+    with pytest.raises(ff.PluginError, match="has already"):
+        BACKBONES.plug({"mlp": mlp}, "elsewhere")
+    assert BACKBONES["mlp"] is ours

@@ -752,3 +752,23 @@ def test_a_compiled_session_learns_and_old_answers_stay():
         session.keep()
     assert losses[-1] < losses[0]
     assert same(before, answers(learner)) == []
+
+
+def test_a_view_of_a_copied_learner_is_not_taken_back():
+    learner = after_the_first("wsn")
+    twin = copy.deepcopy(learner)
+    twin.remove(TASKS[0].name)
+    twin.learn(TASKS[1])
+    before = learner.predict(TASKS[0].train[0], TASKS[0].name)
+    with pytest.raises(ff.ForgetfreeError), learner.learning(TASKS[1]) as session:
+        session.model.network = twin.network.trainable_view()
+        session.keep()
+    assert torch.equal(before, learner.predict(TASKS[0].train[0], TASKS[0].name))
+
+
+@pytest.mark.parametrize("method", ["ewc", "hat", "icarl", "packnet", "wsn"])
+def test_constants_of_a_method_follow_a_session_to_its_device(method):
+    learner = after_the_first(method)
+    with learner.learning(TASKS[1]) as session:
+        session.to("meta").train()
+        assert session.loss(Batch(TASKS[1].train[0], TASKS[1].train[1])).device.type == "meta"

@@ -19,17 +19,28 @@ import few_shots
 import forgetfree as ff
 import snapshots
 from forgetfree import settings
+from forgetfree.dense import MovingNetwork
 from forgetfree.few_shot.learner import FewShotLearner
 from forgetfree.heads import HEADS, CosineClassifier
 from forgetfree.masks import kept_count
+from forgetfree.methods.softnet import Soft
 from forgetfree.settings import FIXED, LOCAL, Fraction, Number, Reach, Setting, Whole, settings_of
 from forgetfree.task_incremental import TaskLearner
 from forgetfree.training import loop
 from forgetfree.training.checkpoint import _identity
+from forgetfree.training.recipe import is_recipe
+from forgetfree.views import Plain
 from zoo import FSCIL, TIL
 
 RECIPE = ff.Recipe(epochs=1, batch_size=16, lr=0.02, optimizer="sgd")
-EVERY_FIELD = [(method, name) for method in ff.METHODS for name in settings_of(ff.METHODS[method])]
+OF_MASKS = {"masked", "own_from", "sparse_answers"}
+"""Fields that a method without masks refuses."""
+EVERY_FIELD = [
+    (method, name)
+    for method in ff.METHODS
+    for name in settings_of(ff.METHODS[method])
+    if method in FSCIL or name not in OF_MASKS or ff.METHODS[method].network_kind is ff.SharedNetwork
+]
 fields = pytest.mark.parametrize(("method", "name"), EVERY_FIELD, ids=lambda word: word)
 methods = pytest.mark.parametrize("method", ff.METHODS)
 BASE, SECOND = few_shots.sessions(1, base=4, images=6, classes=2, shots=3)[0]
@@ -169,12 +180,7 @@ def reaches_first(method: str, name: str) -> bool:
     if method in FSCIL and name == "heads":  # where the first session learns with the head that answers
         made = make(method)
         return made.first_head() is made.heads
-    return settings_of(ff.METHODS[method])[name].reach in (Reach.FIRST, Reach.BOTH) and not _idle(method, name)
-
-
-def _idle(method: str, name: str) -> bool:
-    """Whether a field of the host has nothing to say in this method: without masks there is nothing to share."""
-    return name == "masked" and not isinstance(make(method).network, ff.SharedNetwork)
+    return settings_of(ff.METHODS[method])[name].reach in (Reach.FIRST, Reach.BOTH)
 
 
 @fields
@@ -207,7 +213,7 @@ def test_a_checkpoint_of_a_later_session_is_shared_iff_the_fields_that_reach_it_
 ) -> None:
     plain, setting = copy.deepcopy(taught[method]), settings_of(ff.METHODS[method])[name]
     changed = copy.deepcopy(plain)
-    reached = setting.reach in (Reach.LATER, Reach.BOTH) and not _idle(method, name)
+    reached = setting.reach in (Reach.LATER, Reach.BOTH)
     if FIXED in setting.markers or method == "multitask":
         object.__setattr__(changed, name, getattr(make(method, **{name: another(method, name)}), name))
         found = [settings.identity(made, first=False) for made in (plain, changed)]
@@ -525,3 +531,43 @@ def test_the_hosts_themselves_are_described_by_their_fields() -> None:
     common = set(settings_of(TaskLearner)) & set(settings_of(FewShotLearner))
     assert common == {"recipe", "heads", "masked", "seed", "device", "cache_bytes"}
     assert settings.own_fields(ff.WSN, TaskLearner) == ["capacity", "by", "background_noise"]
+
+
+@settings.learner
+class Outside(TaskLearner):
+    """A method with fields of kinds that none of ours has."""
+
+    second: Annotated[ff.Recipe | None, is_recipe] = None
+    sizes: tuple[int, ...] = (3, 4)
+    measure: Any = "norm"
+
+    network_kind = MovingNetwork
+
+    def view(self, task, context):
+        return Plain(self.network.trainable_view())
+
+    def keep(self, session, context):
+        self.network.keep(session.task.name, session.model.network)
+
+
+def test_fields_of_any_kind_come_back_as_they_were():
+    made = Outside(nn.Linear(6, 4), second=ff.Recipe(epochs=3), sizes=(1, 2))
+    again = Outside.from_state(nn.Linear(6, 4), made.to_state(), recipe=None, heads=None)
+    assert (again.second, again.sizes, again.measure) == (made.second, (1, 2), "norm")
+
+
+def test_a_function_in_a_field_is_refused_when_it_is_stored():
+    with pytest.raises(ff.InputError, match="measure is a function"):
+        Outside(nn.Linear(6, 4), measure=torch.relu).to_state()
+
+
+@pytest.mark.parametrize("ignored", [{"masked": ["*"]}, {"own_from": "previous"}, {"sparse_answers": True}])
+def test_what_a_method_without_masks_would_ignore_is_refused(ignored):
+    with pytest.raises(ff.InputError, match="does nothing"):
+        ff.METHODS["finetune"](nn.Linear(6, 4), **ignored)
+
+
+def test_scores_that_no_session_has_learned_follow_to_a_device(monkeypatch):
+    moved = ff.SoftNet(nn.Linear(6, 4), capacity=0.5).to("meta")
+    monkeypatch.setattr(moved.network, "trainable_view", nn.Identity)  # which would look at values
+    assert {score.device.type for _, score in Soft(moved).scores.items()} == {"meta"}

@@ -64,6 +64,10 @@ class Answers:
         shared = self._modules.get(name)
         return shared is not None and plainly_like(inputs, learned_on, shared.device)
 
+    def has(self, name: str) -> bool:
+        """Whether the module of task `name` is at hand."""
+        return name in self._modules
+
     def where_rows_meet(self, name: str) -> str | None:
         """The layer of task `name` by which rows of one batch change each other's answers, if there is one."""
         if name not in self._meeting:

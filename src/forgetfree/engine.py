@@ -155,7 +155,7 @@ class Engine:
         learned, width = self._new_head(task, model, sample, head)
 
         def keep_all(session: Session, selection: str, fitted: Fitted | None) -> None:
-            with self.consistent_read(), torch.no_grad(), all_or_nothing(self, self.heads, *rollback):
+            with self._keeping(*rollback):
                 answering = keep(session)
                 if answering is not None:
                     refuse_infinite(answering, task.name)
@@ -179,6 +179,16 @@ class Engine:
         if not door.kept:
             log.info("task %r was left without keep(): everything is as it was before.", task.name)
 
+    @contextmanager
+    def _keeping(self, *rollback: object) -> Iterator[None]:
+        """All that is written to inside changes or, on an error, nothing; nothing else is kept meanwhile."""
+        try:
+            with self.consistent_read(), torch.no_grad(), all_or_nothing(self, self.heads, *rollback):
+                yield
+        except BaseException:
+            self.forget_answers()  # a module of what was not kept may be among them
+            raise
+
     def fit_together(
         self,
         tasks: list[Task],
@@ -196,7 +206,7 @@ class Engine:
         placement = self._placement()
 
         def keep_all(session: Session, selection: str, fitted: Fitted | None) -> None:
-            with self.consistent_read(), torch.no_grad(), all_or_nothing(self, self.heads, *rollback):
+            with self._keeping(*rollback):
                 heads = keep(session)
                 self.learned = {}  # all of them anew: this may be done again with more tasks
                 for task in tasks:
@@ -300,7 +310,11 @@ class Engine:
         """With a single head: a score for every class seen."""
         if not self.learned:
             raise TaskError("nothing is learned yet: learn the first session.")
-        return self._ask(list(self.learned)[-1], inputs)
+        last = list(self.learned)[-1]
+        if self._answers.has(last):
+            return self._ask(last, inputs)
+        with self.consistent_read():  # network and head of one moment: another thread may be keeping a session
+            return self._ask(list(self.learned)[-1], inputs)
 
     @overload
     def predict(self, inputs: Inputs, task: str) -> Tensor: ...
@@ -355,6 +369,10 @@ class Engine:
         with self._lock.held_for("moving to another device"):
             yield
             self.heads.to(device)
+            self.optimizer = {
+                name: {key: value.to(device) if isinstance(value, Tensor) else value for key, value in known.items()}
+                for name, known in self.optimizer.items()
+            }
             self._answers.clear()
 
     def _new_head(

@@ -14,6 +14,7 @@ While a task learns, a private copy of the module runs on ONE dict of tensors th
 learned task uses. `keep` makes the ticket. To answer, a task gets a plain module with its weights written into it.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -120,6 +121,13 @@ class SharedNetwork:
         self.kept = Kept(
             weights, {name: torch.zeros_like(value, dtype=torch.bool) for name, value in weights.items()}, {}
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SharedNetwork":
+        # a copy of a network is another one: it takes back its own views only
+        twin = memo[id(self)] = object.__new__(type(self))
+        copied = {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "_origin"}
+        vars(twin).update(copied, _origin=Origin())
+        return twin
 
     def __getattr__(self, name: str) -> Any:
         return deprecation.by_old_name(self, name, deprecation.NETWORK)

@@ -70,7 +70,7 @@ class MethodEntry(Entry):
 
 BROKEN = (
     ImportError, AttributeError, SyntaxError, NameError, TypeError, ValueError, LookupError, OSError, RuntimeError,
-    AssertionError, ArithmeticError,
+    AssertionError, ArithmeticError, SystemExit,
 )  # fmt: skip
 """What a broken plug-in may raise when it is imported."""
 
@@ -153,15 +153,22 @@ class Table(Mapping[str, Any], Generic[Kind]):
     def name_of(self, thing: Any) -> str | None:
         """The name that something has in this table."""
         package = thing.__module__.partition(".")[0]
-        for name, entry in self.entries.items():
-            module, _, path = entry.place.partition(":")
-            if path == thing.__qualname__ and module.partition(".")[0] == package and self[name] is thing:
-                return name
-        return None
+
+        def found(entries: Mapping[str, Kind]) -> str | None:
+            for name, entry in entries.items():
+                module, _, path = entry.place.partition(":")
+                if path == thing.__qualname__ and module.partition(".")[0] == package and self[name] is thing:
+                    return name
+            return None
+
+        # installed packages are asked last: a broken one is in nobody's way
+        return found({**self._ours, **self._plugged}) or found(self._of_packages())
 
     def __getitem__(self, name: str) -> Any:
         entry = self.entry(name)
-        return self._functions[name] if name in self._functions else self._resolve(entry, f"{self.word} {name!r}")
+        if name in self._functions and name not in self._ours:
+            return self._functions[name]
+        return self._resolve(entry, f"{self.word} {name!r}")
 
     def __repr__(self) -> str:
         return f"<table of {self.kind}>"

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 from forgetfree.checks import check_number, check_one_of, check_switch, check_whole
 from forgetfree.errors import InputError
 from forgetfree.rng import derive
-from forgetfree.training.recipe import plain
+from forgetfree.training.recipe import Recipe, is_recipe, plain
 
 Kind = TypeVar("Kind")
 
@@ -131,6 +131,8 @@ class Setting:
     choices: tuple[Any, ...]
     switch: bool
     optional: bool
+    tuples: bool
+    """Whether it may be a tuple, which an archive has as a list."""
     reach: Reach
     markers: frozenset[Marker]
     default: Any
@@ -172,6 +174,7 @@ def _setting(field: Any, hint: Any) -> Setting:
         tuple(choice for several in named for choice in several),
         bool in options,
         types.NoneType in options,
+        any(typing.get_origin(option) is tuple for option in options),
         next((entry for entry in metadata if isinstance(entry, Reach)), Reach.BOTH),
         frozenset(entry for entry in metadata if isinstance(entry, Marker)),
         field.default,
@@ -205,7 +208,9 @@ def assign(learner: Any, name: str, value: Any) -> None:
 def check_all(learner: Any) -> None:
     """Refuse a learner whose fields were changed behind its back: what `load` would refuse is not saved."""
     for name, setting in settings_of(type(learner)).items():
-        setting.checked(getattr(learner, name))
+        value = setting.checked(getattr(learner, name))
+        if callable(value) and name != "heads" and LOCAL not in setting.markers:
+            raise InputError(f"{name} is a function, {value!r}, which an archive cannot hold: choose it by a name.")
     learner.check()
 
 
@@ -238,6 +243,16 @@ def current_names(kind: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     known = settings_of(kind)
     named = {kind.renamed.get(name, name): value for name, value in arguments.items()}
     return {name: value for name, value in named.items() if name in known}
+
+
+def restored(kind: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored arguments as a constructor takes them: recipes are recipes again, and what was a tuple is one."""
+    known, values = settings_of(kind), {}
+    for name, value in current_names(kind, arguments).items():
+        if is_recipe in known[name].rules and isinstance(value, Mapping):
+            value = Recipe.from_described(value)
+        values[name] = tuple(value) if known[name].tuples and isinstance(value, list) else value
+    return values
 
 
 def stored_fields(learner: Any) -> dict[str, Any]:

@@ -52,9 +52,9 @@ class TaskLearner:
     own_from: Annotated[Literal["wrapped", "previous"], FIXED] = "wrapped"
     """Where a task's own tensors start: as in the wrapped module, or as the previous task left its own."""
     seed: Annotated[int, lambda _, value: check_seed(value), FIXED] = 0
-    device: Annotated[torch.device | str | None, NEITHER, LOCAL] = None
+    device: Annotated[torch.device | str | None, NEITHER, LOCAL, FIXED] = None
     cache_bytes: Annotated[int, Whole("how many bytes of ready answers are kept"), NEITHER, LOCAL, FIXED] = 1 << 30
-    sparse_answers: Annotated[bool, NEITHER] = False
+    sparse_answers: Annotated[bool, NEITHER, FIXED] = False
     """Whether large linear layers with few weights answer through compressed rows."""
 
     scenario: ClassVar[Literal["til"]] = "til"
@@ -234,7 +234,7 @@ class TaskLearner:
         with self.engine.moved(device):
             self.network.to(device)
             state.move(self, (*self.state, *self.resumable_state), device)
-            self.device = device
+            object.__setattr__(self, "device", device)
         return self
 
     def to_state(self, *, resumable: bool = False) -> LearnerState:
@@ -253,8 +253,8 @@ class TaskLearner:
     def from_state(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "TaskLearner":
         """A learner made again from what was stored; without all of it, free weights are given anew."""
         names = set(stored.memory.shared)
-        arguments = settings.current_names(cls, stored.arguments)
-        learner = cls(backbone, **{**arguments, "masked": lambda name, *_: name in names, **others})
+        masked = {"masked": lambda name, *_: name in names} if cls.network_kind is SharedNetwork else {}
+        learner = cls(backbone, **{**settings.restored(cls, stored.arguments), **masked, **others})
         learner.network.from_state(stored)
         if not stored.resumable and cls.keeps_free_weights:
             learner.network.refill(stored.training["unused"])
@@ -269,6 +269,13 @@ class TaskLearner:
         kind: Any = type(self).network_kind
         if kind is SharedNetwork:
             return kind(backbone, masked=self.masked, own_from=self.own_from, device=self.device)
+        unused = {"masked": self.masked, "own_from": self.own_from, "sparse_answers": self.sparse_answers}
+        usual = {name: settings.settings_of(type(self))[name].default for name in unused}
+        for name, value in unused.items():
+            if value != usual[name]:
+                raise InputError(
+                    f"{type(self).__name__} shares no weights through masks, so {name}={value!r} does nothing."
+                )
         return kind(backbone, device=self.device)
 
     def _zero_shot_backbone(self, task: str) -> nn.Module:

@@ -53,7 +53,7 @@ class FewShotLearner:
     masked: Annotated[Masked, FIXED, LOCAL] = None
     """Which tensors are shared through masks: name patterns or a predicate; once built, their names."""
     seed: Annotated[int, lambda _, value: check_seed(value), FIXED] = 0
-    device: Annotated[torch.device | str | None, NEITHER, LOCAL] = None
+    device: Annotated[torch.device | str | None, NEITHER, LOCAL, FIXED] = None
     cache_bytes: Annotated[int, Whole("how many bytes of ready answers are kept"), NEITHER, LOCAL, FIXED] = 1 << 30
 
     scenario: ClassVar[Literal["fscil"]] = "fscil"
@@ -169,7 +169,6 @@ class FewShotLearner:
         """Learn a session in your own loop: `session.parameters()`, `session.loss(batch)`, then `session.keep()`."""
         with self.engine.exclusive(task):
             self.accept(task)
-            self.coming: Task | None = task
             joined = self.engine.with_global_labels(task)
             check_classes(task)
             self.replay = replace(self.replay, per_class=self._exemplars())
@@ -180,6 +179,7 @@ class FewShotLearner:
             if capacity is not None and not first:
                 raise InputError("capacity is that of the first session: later ones learn in its ticket.")
             try:
+                self.coming: Task | None = task
                 with settings.given(self, values) as given:
                     context = self._context(task.name)
                     model = (self.first if first else self.later)(joined, context)
@@ -277,7 +277,7 @@ class FewShotLearner:
         with self.engine.moved(device):
             self.network.to(device)
             state.move(self, (*self.state, *self.resumable_state, *self.side), device)
-            self.device = device
+            object.__setattr__(self, "device", device)
         return self
 
     def to_state(self, *, resumable: bool = False) -> LearnerState:
@@ -297,10 +297,8 @@ class FewShotLearner:
     def from_state(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "FewShotLearner":
         """A learner made again from what was stored."""
         shared = set(stored.memory.shared)
-        arguments = settings.current_names(cls, stored.arguments)
-        session = Recipe.from_described(stored.arguments["session"])
-        given = {**arguments, "session": session, "masked": lambda name, *_: name in shared, **others}
-        learner = cls(backbone, **given)
+        arguments = settings.restored(cls, stored.arguments)
+        learner = cls(backbone, **{**arguments, "masked": lambda name, *_: name in shared, **others})
         learner.network.from_state(stored)
         learner.replay = state.from_state(
             "exemplars", learner.replay, stored.training, stored.memory.tickets, learner.seed

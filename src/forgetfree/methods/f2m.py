@@ -1,7 +1,7 @@
 """F2M, finding flat minima: the first session looks for weights that may be shaken, later ones move no farther.
 
     base        the last `layers` convolutions are shaken within ±bound/2, in every step several times:
-                mean of the losses + spread · their standard deviation; a loss is cross-entropy + moves of class means
+                mean of the losses + std_weight · their deviation; a loss is cross-entropy + moves of class means
     sessions    only these tensors move, in steps of bound/4, and never out of the box centre ± bound/2, by a
                 cross-entropy over the Euclidean distances to all class means
     answers     the nearest class mean
@@ -166,11 +166,11 @@ def means_moved(calm: Tensor, shaken: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(apart).square().sum(1).mean()
 
 
-def flat_loss(losses: Tensor, spread: float) -> Tensor:
-    """The mean of the losses, and `spread` times their standard deviation where there are several."""
+def flat_loss(losses: Tensor, std_weight: float) -> Tensor:
+    """The mean of the losses, and `std_weight` times their standard deviation where there are several."""
     if len(losses) == 1:
         return losses[0]
-    return losses.mean() + spread * (losses.var() + LEAST_VARIANCE).sqrt()
+    return losses.mean() + std_weight * (losses.var() + LEAST_VARIANCE).sqrt()
 
 
 def last_layers(weights: Mapping[str, Tensor], count: int) -> list[str]:

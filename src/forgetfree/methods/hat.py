@@ -217,7 +217,7 @@ class Gated(TaskModel):
                 f"the weight of {layer} is used, but the layer is not called, so that no gate reaches its units. Call "
                 "the layer, or hold the weight as a parameter of your own module."
             )
-        return gradient if free is None else gradient * free
+        return gradient if free is None else gradient * free.to(gradient.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_now": {}}

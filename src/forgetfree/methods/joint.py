@@ -81,10 +81,10 @@ class Joint(FewShotLearner):
 
         `checkpoint` is a file that lets a killed `learn` go on, to the same bits; joint training has its own beside it.
         """
+        if self.tasks and (recipe is not None or capacity is not None):
+            raise InputError("joint training has one recipe for all sessions: set learner.recipe before it is trained.")
         if self.every or not self.tasks:
             super().learn(task, checkpoint, progress, recipe=recipe, capacity=capacity)
-        elif recipe is not None or capacity is not None:
-            raise InputError("joint training has one recipe for all sessions: set learner.recipe before finish().")
         else:
             with self.engine.exclusive(task):
                 self.accept(task)

@@ -125,7 +125,8 @@ class Soft(TaskModel):
 
     def __init__(self, method: SoftNet):
         super().__init__()
-        self.network, self.scores = method.network.trainable_view(), method.scores.fork()
+        self.network = method.network.trainable_view()
+        self.scores = method.scores.on(method.network.placement.device)
         self.minor = method.minor(Minor.NONE)
         self.capacity, self.resample = method.capacity, method.resample
         self.soft_from_epoch = method.soft_from_epoch if method.soft else None

@@ -261,7 +261,10 @@ def _rolled_back(trial: Trial) -> None:
         learner = trial.taught(1)
         train = training(learner, task)
 
-    def fail(*_: Any) -> None:
+    certify = learner.engine.certify
+
+    def fail(*words: Any) -> None:
+        certify(*words)
         raise _Stop
 
     learner.engine.certify = fail  # the very last step of keeping

@@ -19,7 +19,7 @@ SchedulerFactory = Callable[[torch.optim.Optimizer], Any]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one task is trained; the same for every task."""
+    """How one task is trained."""
 
     epochs: int = 10
     batch_size: int = 64

@@ -65,6 +65,15 @@ class TaskModel(nn.Module):
     head: HeadFactory | None = None
     """What makes the head to learn with, where that is not the one to answer with."""
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TaskModel":
+        """Constants of the method (class means, the network before, bases) follow to a device, never to a type."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        registries = ("_parameters", "_buffers", "_modules")
+        for name, value in [*vars(self).items()]:
+            if name not in registries:
+                vars(self)[name] = _following(value, fn)
+        return self
+
     def loss(self, batch: Batch, head: nn.Module) -> Tensor | None:
         """The method's own loss on a batch that is in place; None: the task's own, of `head(self(inputs))`."""
         return None
@@ -265,6 +274,18 @@ def task_loss(task: Task, outputs: Tensor, labels: Tensor) -> Tensor:
                 f"{task.loss} needs them equal."
             )
     return task.criterion(outputs, labels)
+
+
+def _following(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    """Tensors, and what holds tensors, on the device that `fn` puts a tensor on; anything else as it is."""
+    if isinstance(value, Tensor):
+        return value.to(fn(torch.empty(0, device=value.device)).device)
+    if isinstance(value, nn.Module):
+        first = next((tensor for _, tensor in named_tensors(value)), None)
+        return value if first is None else value.to(fn(torch.empty(0, device=first.device)).device)
+    if isinstance(value, dict):
+        return {key: _following(item, fn) for key, item in value.items()}
+    return tuple(_following(item, fn) for item in value) if type(value) is tuple else value
 
 
 def _short(name: str) -> str:

@@ -13,6 +13,7 @@ from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.experiment import schema
 from forgetfree.lab.experiment.experiments import check_known, read
 from forgetfree.lab.experiment.schema import RECIPES, checked, converted, known_keys, plain, sections
+from forgetfree.lab.paper import SOFTNET
 from forgetfree.methods import METHODS
 
 BACKBONE = "backbone.name"
@@ -127,7 +128,7 @@ def _check_method(experiment: str, method: str, named: Mapping[str, Any]) -> Non
         kinds = {"til": "task by task (til)", "fscil": "in few-shot sessions (fscil)"}
         able = [name for name, entry in METHODS.entries.items() if entry.scenario == wanted]
         noise = "Its noise behind a ticket is --method wsn --set background_noise=1e-3. "
-        hint = noise if method == "softnet" else ""
+        hint = noise if method == SOFTNET else ""
         raise InputError(
             f"{method} learns {kinds[METHODS.entry(method).scenario]}; {experiment} is learned {kinds[wanted]}. {hint}"
             f"There are: {', '.join(able)}."
