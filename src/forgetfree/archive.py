@@ -39,12 +39,12 @@ from forgetfree.contracts import Certificate, LearnerState, Memory, TaskRecord
 from forgetfree.errors import ArchiveError, ForgetfreeError, InputError, PluginError
 from forgetfree.files import flatten, unflatten, write_atomically
 from forgetfree.heads import HEADS, HeadFactory
-from forgetfree.modules import copy_module, named_tensors, origin_of
+from forgetfree.modules import copy_module, full_name, named_tensors, origin_of
 from forgetfree.registry import backbone_builder, methods
 from forgetfree.rng import preserved_rng, threads
 from forgetfree.tickets import PackedMask, Ticket
 from forgetfree.tickets import used as used_by
-from forgetfree.training.recipe import Recipe, full_name
+from forgetfree.training.recipe import Recipe
 
 FORMAT = 2
 OLDEST = 1

@@ -20,6 +20,7 @@ from forgetfree.modules import (
     only_movable,
     refuse,
     reset,
+    same_values,
     with_tensors,
 )
 from forgetfree.network import Entry, Kind, Layout
@@ -72,7 +73,7 @@ class MovingNetwork:
         # of what could not move, nothing is taken: whoever wrote to it had no business there
         stood = {key: value for key, value in self.module.named_parameters() if key in still or not value.requires_grad}
         tensors = {key: stood.get(key, value).detach().clone() for key, value in named_tensors(view)}
-        own = {key: tensors[key] for key in start if not _same(tensors[key], start[key])}
+        own = {key: tensors[key] for key in start if not same_values(tensors[key], start[key])}
         self.module = copy_module(self.module, lambda key, old: old.detach() if key in start else tensors[key])
         self.tickets = {**self.tickets, name: Ticket({}, {**own, **(beside or {})})}
 
@@ -189,7 +190,3 @@ def _kind(name: str, tensor: Tensor, own: Mapping[str, Tensor], why: str) -> tup
     if isinstance(tensor, nn.Parameter) and not tensor.requires_grad:
         return "fixed", "requires_grad was False when wrapped"
     return ("owned", "every task has its own") if name in own else ("moving", why)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.equal(one, other)

@@ -24,12 +24,12 @@ from forgetfree.batches import check_data, explained, first_batch, sampled, shif
 from forgetfree.certificate import Verified, certify, check, ranges_of
 from forgetfree.contracts import Inputs, LearnerState, Loss, Task, TaskRecord
 from forgetfree.errors import InputError, LearningError, ModuleError, TaskError
-from forgetfree.heads import HEADS, HeadFactory, TaskHeads, Whole, linear_head
+from forgetfree.heads import HeadFactory, TaskHeads, Whole, head_name, linear_head
 from forgetfree.modules import Placement, as_call, copy_module, freeze, named_tensors, with_tensors
 from forgetfree.rng import check_seed, derive, draws, preserved_rng, seed_all
 from forgetfree.training.loop import ProgressCallback as ProgressCallback
 from forgetfree.training.loop import fit
-from forgetfree.training.recipe import Recipe, full_name
+from forgetfree.training.recipe import Recipe
 from forgetfree.training.session import Door, Fitted, Session, TaskModel
 
 log = logging.getLogger("forgetfree")
@@ -103,8 +103,7 @@ class Engine:
     @property
     def kind_of_heads(self) -> str:
         """The name of what makes heads: one of HEADS, or that of the caller's own factory."""
-        factory = self.heads.factory or linear_head
-        return next((name for name, made in HEADS.items() if made is factory), full_name(factory))
+        return head_name(self.heads.factory or linear_head)
 
     def with_global_labels(self, task: Task) -> Task:
         """`task` as one more session: its classes after all classes seen, its labels moved along."""

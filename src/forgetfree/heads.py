@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
-from forgetfree.modules import clone, copy_module, freeze, named_tensors, refuse
+from forgetfree.modules import clone, copy_module, freeze, full_name, named_tensors, refuse
 from forgetfree.rng import preserved_rng
 
 HeadFactory = Callable[[int, Task], nn.Module]
@@ -89,6 +89,11 @@ HEADS: dict[str, HeadFactory] = {
     "cosine_classifier": cosine_classifier,
 }
 """Heads by name, for configurations."""
+
+
+def head_name(factory: HeadFactory) -> str:
+    """The name of what makes heads: one of HEADS, or where the caller's own factory lives."""
+    return next((name for name, made in HEADS.items() if made is factory), full_name(factory))
 
 
 def check_heads(factory: HeadFactory, kind: type[nn.Module], words: str) -> HeadFactory:

@@ -57,6 +57,17 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers()
 
 
+def full_name(function: Any) -> str:
+    """Where a function lives; never a name of ours, as the bare word `adam` would be."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def same_values(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape, type and values."""
+    return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.equal(one, other)
+
+
 def load_tensors(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Write `state` into the tensors of `module`, in place; a buffer of another shape or type is replaced."""
     with torch.no_grad():

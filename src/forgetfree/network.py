@@ -29,7 +29,17 @@ from forgetfree.contracts import Inputs, LearnerState, Memory
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.masked_weights import Shared, masked_weights
 from forgetfree.masks import Masks, as_mask
-from forgetfree.modules import Lending, Placement, TensorTree, as_call, copy_module, freeze, named_tensors, refuse
+from forgetfree.modules import (
+    Lending,
+    Placement,
+    TensorTree,
+    as_call,
+    copy_module,
+    freeze,
+    named_tensors,
+    refuse,
+    same_values,
+)
 from forgetfree.recurrent import without_autocast
 from forgetfree.tickets import CapacityReport, PackedMask, Ticket, capacity_report
 from forgetfree.tickets import used as used_by
@@ -193,7 +203,7 @@ class SharedNetwork:
     def commit(self, name: str, view: "TrainableView") -> None:
         """Take over what task `name` has learned on: its ticket stays, weights and own tensors are the new ones."""
         weights = self._taken_from(view)
-        own = {tensor: value for tensor, value in view.own().items() if not _same(value, self._start[tensor])}
+        own = {tensor: value for tensor, value in view.own().items() if not same_values(value, self._start[tensor])}
         tickets = {**self.kept.tickets, name: replace(self.kept.tickets[name], own=own)}
         self.kept = replace(self.kept, weights=weights, tickets=tickets)
 
@@ -205,7 +215,7 @@ class SharedNetwork:
             raise InputError(f"a ticket has one mask for each of {list(self.weights)}; got masks for {list(masks)}.")
         weights = self._taken_from(view)
         chosen = {tensor: as_mask(mask).expand(weights[tensor].shape) for tensor, mask in masks.items()}
-        own = {tensor: value for tensor, value in view.own().items() if not _same(value, self._start[tensor])}
+        own = {tensor: value for tensor, value in view.own().items() if not same_values(value, self._start[tensor])}
         ticket = Ticket({tensor: PackedMask.pack(mask) for tensor, mask in chosen.items()}, own)
         self.kept = Kept(
             weights,
@@ -542,7 +552,3 @@ def _empty(tensor: Tensor) -> Tensor:
 
 def _copy(tensor: Tensor, device: torch.device | str | None) -> Tensor:
     return tensor.detach().clone() if device is None else tensor.detach().to(device, copy=True)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.equal(one, other)

@@ -26,7 +26,7 @@ from forgetfree.contracts import Inputs, LearnerState, Memory, Task, TaskRecord
 from forgetfree.engine import Context, Engine, ProgressCallback
 from forgetfree.errors import InputError, TaskError
 from forgetfree.few_shot.exemplars import check_classes, check_keepable, rehearsing
-from forgetfree.heads import HEADS, HeadFactory, Prototypes, check_heads, linear_head, nearest_mean
+from forgetfree.heads import HeadFactory, Prototypes, check_heads, head_name, linear_head, nearest_mean
 from forgetfree.modules import Placement
 from forgetfree.network import Layout, Masked, SharedNetwork
 from forgetfree.replay import ReplayStore
@@ -34,7 +34,7 @@ from forgetfree.rng import check_seed
 from forgetfree.settings import FIXED, LATER, LOCAL, NEITHER, Whole
 from forgetfree.tickets import PackedMask
 from forgetfree.training.phases import train
-from forgetfree.training.recipe import Recipe, full_name, is_recipe
+from forgetfree.training.recipe import Recipe, is_recipe
 from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import SeenThrough
 
@@ -238,7 +238,7 @@ class FewShotLearner:
         """What the network of the first session depends on, data and recipe apart: equal for those that share it."""
         known = settings.settings_of(type(self))
         words = [self.base_kind()]
-        head, usual = _kind(self.first_head()), _kind(type(self).default_heads)
+        head, usual = head_name(self.first_head()), head_name(type(self).default_heads)
         words += [head] if head not in ("linear", usual) else []
         for name, value in self._first_fields().items():
             default = known[name].default
@@ -332,7 +332,11 @@ class FewShotLearner:
 
     def _first_identity(self) -> dict[str, Any]:
         """All that the network of the first session depends on, what every checkpoint says of itself apart."""
-        said = {"base": self.base_kind(), "head": _kind(self.first_head()), "masked": settings.described(self.masked)}
+        said = {
+            "base": self.base_kind(),
+            "head": head_name(self.first_head()),
+            "masked": settings.described(self.masked),
+        }
         return {**said, **self._first_fields()}
 
     def _context(self, task: str) -> Context:
@@ -352,10 +356,6 @@ class FewShotLearner:
 
     def _placement(self) -> Placement:
         return self.network.placement
-
-
-def _kind(factory: HeadFactory) -> str:
-    return next((name for name, made in HEADS.items() if made is factory), full_name(factory))
 
 
 def _written(value: Any) -> str:

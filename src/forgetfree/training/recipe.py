@@ -9,6 +9,7 @@ from torch import nn
 
 from forgetfree.batches import OURS
 from forgetfree.errors import InputError
+from forgetfree.modules import full_name
 from forgetfree.training.schedules import SCHEDULES
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -170,12 +171,6 @@ def check_recipe(what: str, recipe: Recipe) -> Recipe:
 def is_recipe(name: str, recipe: Any) -> Recipe:
     """The rule of fields that are recipes."""
     return check_recipe(name, recipe)
-
-
-def full_name(function: Any) -> str:
-    """Where a function lives; never a name of ours, as the bare word `adam` would be."""
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"
 
 
 def plain(value: Any) -> Any:
