@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree import answering
 from forgetfree.answering import Answers, in_groups, where_rows_meet
 from forgetfree.batches import convert
 from forgetfree.contracts import Inputs
+from forgetfree.sealing import steps
 from zoo import TIL, ZOO, Entry
 
 KINDS = ["mlp with dropout", "cnn with batch norm", "transformer encoder", "tied weight", "counting"]
@@ -261,7 +261,7 @@ class Odd(nn.Linear):
     "part", [Odd(4, 4), nn.ReLU(inplace=True), nn.LSTM(4, 4), nn.RReLU()], ids=lambda p: type(p).__name__
 )
 def test_other_layers_are_called_as_modules(part: nn.Module) -> None:
-    assert answering._steps(nn.Sequential(nn.Linear(4, 4), part)) is None
+    assert steps(nn.Sequential(nn.Linear(4, 4), part)) is None
 
 
 def test_a_hook_on_a_layer_or_on_all_layers_is_called() -> None:

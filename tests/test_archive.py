@@ -29,7 +29,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 import forgetfree as ff
-from forgetfree import archive, certificate
+from forgetfree import archive, certificate, manifests
 from forgetfree.codec import CODECS
 from forgetfree.engine import Engine
 from forgetfree.files import flatten, unflatten
@@ -518,8 +518,8 @@ def test_rounded_weights_take_less_and_say_what_they_cost(method: str, dtype: An
 def test_rounding_leaves_counters_and_tables_whole(tmp_path: Path) -> None:
     entry = Entry(WithATable, MLP.draw)
     made = taught("finetune", entry)
-    made.network.module.order += 100_000  # more than float16 can say
-    made.network.module.register_forward_pre_hook(lambda module, _: module.order.remainder_(100_000))
+    made.network._module.order += 100_000  # more than float16 can say
+    made.network._module.register_forward_pre_hook(lambda module, _: module.order.remainder_(100_000))
     ff.save(made, tmp_path / "file", dtype="float16")
     assert torch.equal(ff.load(tmp_path / "file", entry.build()).memory().shared["order"], made.network.module.order)
 
@@ -1017,9 +1017,7 @@ def test_where_next_to_nothing_is_used_of_a_network_its_archive_still_comes_back
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small file that claims much is not believed; so one that has to claim much is made larger."""
-    monkeypatch.setattr(archive, "ALWAYS", 0)
-    monkeypatch.setattr(archive, "MANIFEST_PER_BYTE", 1000)
-    monkeypatch.setattr(archive, "MASKS_PER_BYTE", 1)
+    monkeypatch.setattr(manifests, "LIMITS", {**manifests.LIMITS, "weights behind masks": (0, 1)})
     made = ff.WSN(BACKBONES["mlp"](inputs=FEATURES), capacity=0.001, recipe=QUICK)
     for position, name in enumerate("abc"):
         made.learn(task(name, position))

@@ -156,9 +156,11 @@ def id_of(folder: RunFolder) -> str:
 
 
 def numbers(folder: Path) -> dict[str, Any]:
-    """A record without wall times and without the size of its archive, which is another in another format."""
+    """A record without wall times, without the size of its archive, which is another in another format, and without the
+    note on tasks at chance, which records of before do not have."""
     record = json.loads((folder / "record.json").read_text())
     record.pop("seconds")
+    record["notes"].pop("at chance", None)
     for part in ("bytes", "sections"):
         record["archive"].pop(part, None)
     for costs in (record["metrics"], *record["footprints"]):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import forgetfree as ff
 from forgetfree import certificate
 from forgetfree.batches import tensors_of
-from forgetfree.rng import derive, philox_uniform
+from forgetfree.rng import derive, philox_uniform, preserved_rng, seed_all
 from snapshots import FEATURES, backbone, learner, task
 from zoo import ZOO, Entry
 
@@ -56,15 +56,15 @@ def test_a_task_stands_by_its_certificate_after_learning_after_more_tasks_and_af
 
 def a_used_weight(made: ff.WSN) -> None:
     used = made.network.tickets["a"].mask("0.weight").view(-1).nonzero()[0]
-    flip_a_bit(made.network.weights["0.weight"], int(used))
+    flip_a_bit(made.network._kept.weights["0.weight"], int(used))
 
 
 def an_own_tensor(made: ff.WSN) -> None:
-    flip_a_bit(made.network.tickets["a"].own["1.running_mean"], 3)
+    flip_a_bit(made.network._kept.tickets["a"].own["1.running_mean"], 3)
 
 
 def a_head(made: ff.WSN) -> None:
-    flip_a_bit(made.engine.heads.kept["a"].weight, 5)
+    flip_a_bit(made.engine.heads._kept["a"].weight, 5)
 
 
 @pytest.mark.parametrize("change", [a_used_weight, an_own_tensor, a_head])
@@ -79,7 +79,7 @@ def test_one_bit_that_changed_in_memory_is_found(change: Callable[[ff.WSN], None
 def test_a_bit_of_one_task_is_no_matter_of_another_nor_is_a_free_weight() -> None:
     made = taught()
     free = (~made.network.used["0.weight"]).view(-1).nonzero()[0]
-    flip_a_bit(made.network.weights["0.weight"], int(free))
+    flip_a_bit(made.network._kept.weights["0.weight"], int(free))
     assert standing(made) == {"a": True, "b": True}
     a_head(made)
     assert standing(made) == {"a": False, "b": True}
@@ -91,7 +91,7 @@ def with_answers(made: ff.WSN, change: Callable[[Tensor], Tensor]) -> None:
     assert known.certificate is not None
     assert known.certificate.answers is not None
     other = replace(known.certificate, answers=change(known.certificate.answers))
-    made.engine.learned = {**made.engine.learned, "a": replace(known, certificate=other)}
+    made.engine._learned = {**made.engine.learned, "a": replace(known, certificate=other)}
 
 
 def one_bit_off(answers: Tensor) -> Tensor:
@@ -295,3 +295,33 @@ def philox(key: int, counter: int) -> list[int]:
 
 FIRST_KEY = 7466163400333119554
 FIRST_NUMBERS = [0.6480982899665833, 0.5285543203353882, 0.5381463766098022, 0.15763700008392334, 0.5849230885505676]
+
+
+class Backend:
+    """A backend that has no more than torch.mps has: no name of the device, and random states of one device only."""
+
+    state = torch.zeros(3)
+
+    def get_rng_state(self) -> Tensor:
+        return self.state.clone()
+
+    def set_rng_state(self, state: Tensor) -> None:
+        self.state = state
+
+    def manual_seed(self, seed: int) -> None:
+        self.state = torch.full((3,), float(seed % 97))
+
+
+def test_a_backend_without_a_name_for_its_device_is_called_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda _: Backend())
+    there = {"backbone": nn.Linear(2, 2, device="meta")}
+    assert certificate.fingerprint(there)["device"] == "meta"
+
+
+def test_the_random_state_of_a_backend_with_one_device_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Backend()
+    monkeypatch.setattr(torch, "get_device_module", lambda _: backend)
+    with preserved_rng(torch.device("mps")):
+        seed_all(torch.device("mps"), 5, "here")
+        assert backend.state.any()
+    assert not backend.state.any()

@@ -171,7 +171,7 @@ def test_every_setting_a_page_names_is_taken_by_some_run(page):
     every = [(name, method) for name in catalog() for method in tomllib.loads(describe(name))["methods"]]
 
     def takes(experiment: str, method: str, word: str) -> bool:
-        section, _, key = word.partition("=")[0].rpartition(".")
+        section, _, key = word.partition("=")[0].removeprefix(f"{method}.").rpartition(".")
         try:
             given = {} if word.endswith("…") else parse_overrides([word])
             settings = plan(experiment, methods=[method], overrides=given)[0].settings

@@ -345,7 +345,7 @@ def test_whole_numbers_are_drawn_from_the_range_a_task_was_learned_on(tmp_path: 
     assert export(learner, "first", path).difference <= 1e-6
     path.unlink()
     unknown = {name: replace(known, certificate=None) for name, known in learner.tasks.items()}
-    learner.engine.learned = unknown
+    learner.engine._learned = unknown
     with pytest.raises(ff.InputError, match=r"takes inputs of int64.*inputs=a_batch"):
         export(learner, "first", path)
     assert list(tmp_path.iterdir()) == []

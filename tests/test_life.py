@@ -183,8 +183,8 @@ def test_removing_twice_draws_other_values(learner: ff.WSN) -> None:
         ticket = learner.network.tickets[FOURTH]
         learner.remove(FOURTH)
         drawn.append((learner.network.weights["0.weight"][only], learner.scores.state_dict()["0.weight"][only]))
-        learner.network.kept = replace(learner.network.kept, tickets={**learner.network.tickets, FOURTH: ticket})
-        learner.engine.learned = {**learner.engine.learned, FOURTH: learner.tasks[TEN[0]]}
+        learner.network._kept = replace(learner.network._kept, tickets={**learner.network.tickets, FOURTH: ticket})
+        learner.engine._learned = {**learner.engine.learned, FOURTH: learner.tasks[TEN[0]]}
     assert only.any()
     for one, other in zip(*drawn, strict=True):
         assert (one != other).all()
@@ -375,9 +375,20 @@ def test_a_full_network_has_no_room_left_and_still_learns() -> None:
     assert made.remaining_capacity().tasks == 0
     for number in range(3):
         made.learn(task(f"more {number}", 51 + number))
-    assert made.remaining_capacity().tasks is None  # the last three used nothing new: that can go on for ever
+        assert made.remaining_capacity().tasks == 0, "though they use nothing new"
     made.remove(TEN[0])
     assert set(made.remaining_capacity().free.values()) == {0}
+
+
+def test_the_tasks_that_fit_only_become_fewer_and_none_fit_where_a_layer_is_full() -> None:
+    made, said = taught(names=[]), []
+    for position in range(12):
+        made.scores = Scores.random(made.network.weights, position)
+        made.learn(task(f"task {position}", position), capacity=0.3)
+        said.append(made.remaining_capacity().tasks)
+    assert said == sorted(said, reverse=True)
+    assert said[0] == 2
+    assert said[-1] == 0
 
 
 def test_forecasts_look_at_the_last_tasks_only(ten: ff.WSN) -> None:

@@ -123,7 +123,7 @@ def test_a_run_of_it_that_was_killed_goes_on_to_the_same_numbers(forgetfree, sit
 def test_an_archive_of_a_method_that_is_not_installed_says_which_and_how_to_get_it(forgetfree, tmp_path):
     forgetfree("run", "til/blobs", "--method", "linear_probe", "--scale", "smoke", "--out", "runs")
     archive = tmp_path / "runs" / "til-blobs" / "linear_probe-smoke-seed0" / "memory.ticket"
-    said = forgetfree("verify", str(archive), code=1, on_path=None)
+    said = forgetfree("verify", str(archive), code=2, on_path=None)
     assert "linear_probe" in said
     assert "my-methods" in said
     assert "Install" in said

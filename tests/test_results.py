@@ -4,12 +4,16 @@ import json
 import re
 from pathlib import Path
 
-from forgetfree.lab.records import find_runs
+import pytest
+from bench import coverage
+
+from forgetfree.lab.records import RunFolder, find_runs
 from forgetfree.lab.report import transfers, typesetting
 from forgetfree.lab.report.contents import laid_out
 from forgetfree.lab.report.drawing import groups
 from forgetfree.lab.report.figures import FIGURES
 from forgetfree.lab.report.figures.figure import Missing
+from forgetfree.lab.report.published import published, title
 from forgetfree.lab.report.tables import as_markdown, rows
 from forgetfree.methods import METHODS
 
@@ -39,6 +43,10 @@ def test_every_table_of_sessions_is_what_the_report_prints_for_its_folder():
         printed = typesetting.as_markdown(laid_out(name, split or None, find_runs([ROOT / folder])))
         lines = [line for line in printed.splitlines(keepends=True) if line.startswith("|")]
         assert table == "".join(lines), f"{folder}: the page is not what the report prints as table {name}"
+
+
+def test_the_page_of_what_is_absent_or_was_never_run_is_that_of_the_stored_runs():
+    assert coverage.PAGE.read_text() == coverage.page(), "run python -m bench.coverage"
 
 
 def test_every_stored_run_is_in_a_table_of_the_page():
@@ -99,3 +107,32 @@ def test_the_codes_keep_what_the_page_says_of_them():
 
 def _rounded(value):
     return value if isinstance(value, str) else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def test_what_the_page_quotes_of_the_paper_is_what_the_paper_prints():
+    quoted = dict(
+        re.findall(r"^\| ((?:WSN, c = \d+ %|STL|fine-tuning|MTL)) \| ([\d.]+) \| [\d.]+ \|", PAGE.read_text(), re.M)
+    )
+    printed = {
+        f"{title(row.method)}, c = {100 * row.capacity:g} %" if row.capacity else title(row.method): row
+        for row in published("1").rows
+    }
+    assert len(quoted) == 9
+    for name, accuracy in quoted.items():
+        assert float(accuracy) == printed[name].cells["permuted_mnist"]["acc"].mean
+
+
+def test_what_the_page_says_of_rivals_is_in_their_runs_and_in_the_paper():
+    rivals = re.findall(
+        r"^\| (EWC|GPM|PackNet|SupSup) \| ([\d.]+) \| ([\d.]+) \| (\S+) \| (\S+) \|$", PAGE.read_text(), re.M
+    )
+    assert len(rivals) == 4
+    printed = {row.method: row.cells["permuted_mnist"] for row in published("1").rows}
+    for name, ours, theirs, bwt, their_bwt in rivals:
+        record = RunFolder(ROOT / f"results/til-permuted_mnist/{name.lower()}-paper-seed1").record()
+        assert f"{100 * record.acc:.2f}" == ours
+        assert 100 * record.bwt == pytest.approx(float(bwt), abs=0.005)
+        assert (printed[name.lower()]["acc"].mean, printed[name.lower()]["bwt"].mean) == (
+            float(theirs),
+            float(their_bwt),
+        )

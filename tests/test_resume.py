@@ -4,6 +4,7 @@ Run as a script, this file is a small world of its own: it learns once without d
 processes that it kills at random moments, and prints what it saw.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -12,14 +13,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 import forgetfree as ff
 from forgetfree.training import loop
+from forgetfree.training.likeness import alike, fingerprint, identified
 from snapshots import assert_same, learner, pair, snapshot, task
 
 KILLS, ALL_KILLS = 8, 20
@@ -307,6 +313,90 @@ def main(folder: Path, kills: int) -> None:
         "partial files left": [str(path) for path in folder.glob("*/.*")],
     }
     print(json.dumps(report))
+
+
+class Rows(Dataset):
+    """Samples of a seed, some of them changed at random by a generator of their own."""
+
+    def __init__(self, seed: int = 0, length: int = 40, noise: float = 0.0):
+        (self.rows, self.labels), self.length, self.noise = pair(seed), length, noise
+        self.chance = np.random.default_rng()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
+        return self.rows[at] + self.noise * float(self.chance.random()), int(self.labels[at])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (Rows(0), Rows(1), "inputs"),
+        (Rows(0), Rows(0, length=32), "length"),
+        (Rows(0, noise=0.1), Rows(1, noise=0.1, length=32), "length"),
+        (Rows(0), Rows(0), None),
+        (Rows(0, noise=0.1), Rows(0, noise=0.1), None),
+    ],
+)
+def test_a_checkpoint_of_a_dataset_goes_on_with_its_own_samples_only(
+    tmp_path: Path, one: Rows, other: Rows, said: str | None
+) -> None:
+    path, first, second = tmp_path / "file", replace(task("a", 0), train=one), replace(task("a", 0), train=other)
+    stopped_after(3, learner(RECIPE), first, path)
+    if said is None:
+        learner(RECIPE).learn(second, checkpoint=path)
+        return
+    with pytest.raises(ff.InputError, match=f"another learning; it differs in .*{said}"):
+        learner(RECIPE).learn(second, checkpoint=path)
+
+
+def test_a_checkpoint_that_says_only_the_kind_of_its_dataset_still_goes_on() -> None:
+    assert alike("Rows", fingerprint(Rows()))
+    assert not alike("Others", fingerprint(Rows()))
+    assert alike("here.<lambda>", identified(lambda: 1).replace(f"{__name__}.", "here.").replace(TEST, ""))
+
+
+TEST = "test_a_checkpoint_that_says_only_the_kind_of_its_dataset_still_goes_on.<locals>."
+
+
+def made(rate: float) -> Any:
+    return lambda parameters: torch.optim.SGD(parameters, lr=rate)
+
+
+class Scaled:
+    def __init__(self, by: float):
+        self.by = by
+
+    def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return self.by * torch.nn.functional.cross_entropy(outputs, labels)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (made(0.1), made(0.2)),
+        (lambda p: torch.optim.SGD(p, lr=0.1), lambda p: torch.optim.SGD(p, lr=0.2)),
+        (lambda p, lr=0.1: torch.optim.SGD(p, lr=lr), lambda p, lr=0.2: torch.optim.SGD(p, lr=lr)),
+        (partial(torch.optim.SGD, lr=0.1), partial(torch.optim.SGD, lr=0.2)),
+        (Scaled(1.0), Scaled(2.0)),
+        (Scaled(1.0).__call__, Scaled(2.0).__call__),
+        (torch.nn.CrossEntropyLoss(), torch.nn.CrossEntropyLoss(label_smoothing=0.1)),
+        (torch.nn.CrossEntropyLoss(weight=torch.ones(3)), torch.nn.CrossEntropyLoss(weight=torch.arange(3.0))),
+        (torch.optim.SGD, torch.optim.Adam),
+    ],
+)
+def test_functions_of_one_place_are_told_apart_by_what_they_do(one: Any, other: Any) -> None:
+    assert identified(one) != identified(other)
+    assert identified(one) == identified(copy.deepcopy(one))
+
+
+def test_a_checkpoint_does_not_go_on_with_another_lambda(tmp_path: Path) -> None:
+    path, one = tmp_path / "file", task("a", 0)
+    stopped_after(2, learner(replace(RECIPE, optimizer=made(0.1))), one, path)
+    with pytest.raises(ff.InputError, match=r"recipe\.optimizer"):
+        learner(replace(RECIPE, optimizer=made(0.2))).learn(one, checkpoint=path)
+    learner(replace(RECIPE, optimizer=made(0.1))).learn(one, checkpoint=path)
 
 
 if __name__ == "__main__":

@@ -325,7 +325,8 @@ def test_autocast_is_for_training_only() -> None:
     SEEN.clear()
     taught = ff.WSN(Telling(), capacity=0.5, recipe=ff.Recipe(epochs=1, autocast="bfloat16"))
     taught.learn(task("a"))
-    assert {kind for learning, kind in SEEN if learning} == {torch.bfloat16}
+    *training, _ = [kind for learning, kind in SEEN if learning]  # the last is a trial of what was kept
+    assert set(training) == {torch.bfloat16}
     assert {kind for learning, kind in SEEN if not learning} == {torch.float32}
     with torch.autocast("cpu", torch.bfloat16):
         assert taught.predict(inputs, "a").dtype == torch.float32

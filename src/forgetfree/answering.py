@@ -1,23 +1,19 @@
 """Answering: one plain module per task, made once, used by many threads, kept within a byte budget.
 
-A module may write to its tensors even in eval mode (a counter, say). The first answer is given by a module of its
-own; if that wrote anything, every answer is, so that asking never changes what is asked. A module that writes only now
-and then is found out when it does, and whoever used it at that moment asks again.
-
-A chain of torch's own layers needs no such care, since none of them writes in eval mode; it is answered layer by layer,
-without the calls around each.
+A module may write to its tensors and attributes even in eval mode (a counter, say, or a hidden state). Each task is
+tried out before it shares its module. Where only attributes were written, one at a time asks and the writing is undone;
+where anything else was, every answer gets a module of its own: asking never changes what is asked. A module that writes
+only now and then is found out when it does, and whoever used it at that moment asks again.
 
 A batch whose rows belong to several tasks is answered task by task (`in_groups`): the rows of a task, in their order,
 are one batch.
 """
 
 import copy
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter, is_
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +21,9 @@ from torch import Tensor, nn
 from forgetfree.batches import convert, plainly_like, tensors_of
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError
-from forgetfree.heads import Whole
-from forgetfree.modules import as_call, is_watched, named_tensors
+from forgetfree.locks import ProcessLock
+from forgetfree.sealing import Ready, Sealed
+from forgetfree.trials import tried_out
 
 
 class Answers:
@@ -35,29 +32,41 @@ class Answers:
     def __init__(self, build: Callable[[str], nn.Module], budget: int):
         self._build = build
         self._budget = budget
-        self._modules: OrderedDict[str, _Sealed] = OrderedDict()
+        self._modules: OrderedDict[str, Sealed] = OrderedDict()
         self._nbytes = 0
         self._meeting: dict[str, str | None] = {}
-        self._lock = threading.Lock()
-        self._writes: bool | None = None  # unknown until the first answer
+        self._lock = ProcessLock()
+        self._ways: dict[str, type[Sealed] | None] = {}
+        """How each task that was tried out shares its module; None: every answer gets one of its own."""
 
     def __call__(self, name: str, inputs: Inputs) -> Tensor:
         """The answer of task `name`: eval mode, no gradient, no autocast."""
         if torch.is_inference_mode_enabled():  # where tensors are made that cannot tell that they were written to
             with torch.inference_mode(False):
                 return self(name, inputs)
-        if self._writes is False:
-            shared = self._shared(name)
-            answer = shared.run(inputs)
-            if shared.steps is not None or shared.intact():
+        if name not in self._ways:
+            if any(value.numel() == 0 for value in tensors_of(inputs)):  # which nothing can be tried out on
+                return Ready(self._build(name)).run(inputs)
+            self.try_out(name, inputs)
+        if self._ways[name] is not None:
+            answer = self._shared(name).ask(inputs)
+            if answer is not None:
                 return answer
-            self._writes = True
-            self.clear()
-        alone = _Sealed(self._build(name))
-        answer = alone.run(inputs)
-        if self._writes is None:
-            self._writes = not alone.intact()
-        return answer
+            self._gives_fresh(name)
+        return Ready(self._build(name)).run(inputs)
+
+    def try_out(self, name: str, inputs: Inputs, *, goes_on: bool = False) -> None:
+        """See how task `name` is to be asked; a `ModuleError` if it does not give the same answer twice.
+
+        Where learning `goes_on`, training is no reason for another answer either.
+        """
+        with torch.inference_mode(False):
+            steady = tried_out(lambda: self._build(name), inputs, name, goes_on=goes_on)
+        if steady is None:
+            self._gives_fresh(name)
+        else:
+            self._ways[name] = type(steady)
+            self._shared(name, steady)
 
     def takes(self, name: str, inputs: Inputs, learned_on: Any) -> bool:
         """Whether the module of task `name` is at hand and these inputs, as they are, are like those it learned on."""
@@ -72,12 +81,17 @@ class Answers:
         """The layer of task `name` by which rows of one batch change each other's answers, if there is one."""
         if name not in self._meeting:
             with torch.inference_mode(False):
-                module = self._shared(name).module if self._writes is False else self._build(name)
+                module = self._shared(name).module if self._ways.get(name) else self._build(name)
             self._meeting[name] = where_rows_meet(module)
         return self._meeting[name]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Answers":
         return Answers(copy.deepcopy(self._build, memo), self._budget)
+
+    def forget(self, name: str) -> None:
+        """Know nothing of task `name` any more."""
+        self._ways.pop(name, None)
+        self.clear()
 
     def clear(self) -> None:
         with self._lock:
@@ -85,11 +99,19 @@ class Answers:
             self._nbytes = 0
             self._meeting = {}
 
-    def _shared(self, name: str) -> "_Sealed":
+    def _gives_fresh(self, name: str) -> None:
+        """Share no module of task `name` from now on."""
+        self._ways[name] = None
+        with self._lock:
+            dropped = self._modules.pop(name, None)
+            self._nbytes -= dropped.nbytes if dropped else 0
+
+    def _shared(self, name: str, made: Sealed | None = None) -> Sealed:
+        """The module of task `name`, where there is none yet the one that was `made`."""
         with self._lock:
             shared = self._modules.get(name)
             if shared is None:
-                shared = self._modules[name] = _Sealed(self._build(name))
+                shared = self._modules[name] = made or (self._ways[name] or Sealed)(self._build(name))
                 self._nbytes += shared.nbytes
                 while len(self._modules) > 1 and self._nbytes > self._budget:
                     self._nbytes -= self._modules.popitem(last=False)[1].nbytes
@@ -151,77 +173,3 @@ def _in_order(answers: Mapping[str, Tensor], places: Mapping[str, list[int]], to
         return every if len(answers) == 1 else every.index_select(0, back.to(every.device))
     by_row = {row: one for name, given in answers.items() for row, one in zip(places[name], given, strict=True)}
     return [by_row[row] for row in range(total)]
-
-
-_version_of = attrgetter("_version")
-_END = object()
-
-
-class _Sealed:
-    """A module that shows whether anybody wrote to its tensors, or put others in their place."""
-
-    def __init__(self, module: nn.Module):
-        self.module = module
-        self.device = next(module.parameters()).device
-        self._registries: list[dict[str, Any]] = [
-            registry for part in module.modules() for registry in (part._parameters, part._buffers, part._modules)
-        ]
-        self._registered = list(self._now())
-        self._tensors = [tensor for _, tensor in named_tensors(module)]
-        self._versions = list(map(_version_of, self._tensors))
-        self.nbytes = sum(tensor.nbytes for tensor in self._tensors)
-        self.steps = _steps(module)
-
-    def intact(self) -> bool:
-        # asked after every answer, so without a loop in Python
-        return all(map(is_, self._now(), self._registered)) and list(map(_version_of, self._tensors)) == self._versions
-
-    def run(self, inputs: Inputs) -> Tensor:
-        """The module's answer, without gradient and without autocast."""
-        if not torch.is_grad_enabled():
-            return self._run(inputs)
-        with torch.no_grad():
-            return self._run(inputs)
-
-    def _run(self, inputs: Inputs) -> Tensor:
-        if torch.is_autocast_enabled(self.device.type):
-            with torch.autocast(self.device.type, enabled=False):
-                return self._run(inputs)
-        if self.steps is not None and isinstance(inputs, Tensor) and not _watched_everywhere():
-            for step in self.steps:
-                inputs = step(inputs)
-            return inputs
-        args, kwargs = as_call(inputs)
-        answer: Tensor = self.module(*args, **kwargs)
-        return answer
-
-    def _now(self) -> Iterator[Any]:
-        """Every tensor and module that is registered, and a mark at the end, so that one more or less is noticed."""
-        return chain(chain.from_iterable(map(dict.values, self._registries)), (_END,))
-
-
-PURE = (
-    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout1d, nn.Dropout2d,
-    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.ReLU6,
-    nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
-    nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm,
-)  # fmt: skip
-"""Layers of torch that take one tensor, give one, and write to nothing in eval mode."""
-CHAINS = (nn.Sequential, Whole)
-
-
-def _steps(module: nn.Module) -> list[Callable[[Tensor], Tensor]] | None:
-    """What a chain of pure layers does, step by step; None for every other module."""
-    if is_watched(module):
-        return None
-    if type(module) in PURE and not getattr(module, "inplace", False):
-        return [module.forward]
-    if type(module) not in CHAINS:
-        return None
-    parts = [_steps(cast(nn.Module, part)) for part in module._modules.values()]  # children() leaves doubles out
-    return None if None in parts else [step for part in parts if part is not None for step in part]
-
-
-def _watched_everywhere() -> bool:
-    """Whether somebody put a hook on all modules there are."""
-    return bool(torch.nn.modules.module._global_forward_hooks or torch.nn.modules.module._global_forward_pre_hooks)

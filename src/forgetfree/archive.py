@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,14 +32,28 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from forgetfree.certificate import Verified, difference
 from forgetfree.codec import CODECS, CodecError, first_use
-from forgetfree.contracts import Certificate, LearnerState, Memory, TaskRecord
-from forgetfree.errors import ArchiveError, ForgetfreeError, InputError, PluginError
-from forgetfree.files import flatten, unflatten, write_atomically
+from forgetfree.contracts import Certificate, LearnerState, Memory, Task, TaskRecord
+from forgetfree.errors import ArchiveError, FileError, ForgetfreeError, InputError, PluginError
+from forgetfree.files import flatten, read_plain, unflatten, write_atomically
+from forgetfree.forms import short
 from forgetfree.heads import HEADS, HeadFactory
-from forgetfree.modules import copy_module, full_name, named_tensors, origin_of
+from forgetfree.locks import settle_after_fork
+from forgetfree.manifests import (
+    TREES,
+    allowed,
+    check_claims,
+    check_manifest,
+    claims,
+    padding,
+    texts_in,
+    ticket_names,
+    words_of,
+)
+from forgetfree.modules import STATISTICS, copy_module, full_name, named_tensors, origin_of
 from forgetfree.registry import backbone_builder, methods
 from forgetfree.rng import preserved_rng, threads
 from forgetfree.tickets import PackedMask, Ticket
@@ -50,13 +64,9 @@ FORMAT = 2
 OLDEST = 1
 KIND = "forgetfree.ticket"
 CODEC = "context"
-ALWAYS = 1 << 24
-"""So many bytes of a manifest, or weights times tasks, may come out of any file, however small."""
-MANIFEST_PER_BYTE = 256
-MASKS_PER_BYTE = 1 << 14
-"""And so many more from each of its bytes. What claims more is refused before any memory is asked for."""
-
-MOST_THREADS = 1 << 10
+MOST_THREADS = 1 << 8
+MOST_CALLS = 64
+"""Calls of torch for each tensor that a backbone has: whoever needs more to build it would never end."""
 
 Rounding = Literal["float16", "bfloat16"]
 Shelf = list[tuple[str, list[int]]]
@@ -132,6 +142,7 @@ def inspect(path: Path | str) -> Inspection:
     path = Path(path)
     archive = _read(path)
     with _explained(path):
+        archive.check_claims(vouched=False)
         return _inspected(path, archive)
 
 
@@ -150,7 +161,16 @@ def verify(path: Path | str, backbone: nn.Module | None = None, *, heads: HeadFa
     archive = _read(path)
     learner = _restored(archive, path, backbone, heads, None)
     with _explained(path), _threads_of(learner.tasks):
-        return Verification(tuple(learner.verify()), archive.manifest["rounded"])
+        rounded = archive.manifest["rounded"]
+        return Verification(tuple(_as_rounded(found, rounded) for found in learner.verify()), rounded)
+
+
+def _as_rounded(found: Verified, rounded: Mapping[str, Any] | None) -> Verified:
+    """A task whose answers were lost when its weights were rounded does not hold, though these were certified."""
+    apart = rounded["difference"].get(found.task) if rounded else None
+    if apart is None or isfinite(apart):
+        return found
+    return replace(found, rule="rounding made its answers infinite: they are not finite", ok=False)
 
 
 def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None, codec: str = CODEC) -> bytes:
@@ -171,12 +191,39 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
     factory = HEADS.get(stored.arguments["heads"]) or learner.engine.heads.factory
     if not learner.forget_free:  # what a task was when it was learned is gone: it is certified as it is stored
         stored = replace(stored, learned=_certified(_packed(method, stored, None, codec, None), stored, factory))
-    content = _packed(method, stored, dtype, codec, None)
     if dtype is None:
-        return content
+        return _packed(method, stored, None, codec, None)
+    content = _packed(method, stored, dtype, codec, {"dtype": dtype, "difference": {}})
     rounded = _certified(content, stored, factory)
     apart = {name: _apart(rounded[name], stored.learned[name]) for name in rounded}
+    _refuse_lost_answers(apart, dtype)
     return _packed(method, replace(stored, learned=rounded), dtype, codec, {"dtype": dtype, "difference": apart})
+
+
+def _refuse_overflow(
+    exact: Mapping[str, Tensor], rounded: Mapping[str, Tensor], chosen: Mapping[str, PackedMask], dtype: str
+) -> None:
+    """Refuse to store a weight as infinity; of a tensor with a mask only what is chosen is stored."""
+    for name, value in exact.items():
+        lost = rounded[name].isinf() & value.detach().cpu().isfinite()
+        if name in chosen:
+            lost &= chosen[name].unpack()
+        if bool(lost.any()):
+            raise InputError(
+                f"{name} holds {float(value.detach().cpu()[lost].flatten()[0]):g}, which {dtype} cannot: the largest "
+                f"number that it has is {torch.finfo(getattr(torch, dtype)).max:g}. Nothing was written. "
+                + ("Use dtype='bfloat16', or leave dtype out." if dtype == "float16" else "Leave dtype out.")
+            )
+
+
+def _refuse_lost_answers(apart: Mapping[str, float | None], dtype: str) -> None:
+    """Refuse to store tasks that could not answer with rounded weights."""
+    lost = [name for name, difference in apart.items() if difference is not None and not isfinite(difference)]
+    if lost:
+        raise InputError(
+            f"task {lost[0]!r} answers with numbers, and with weights rounded to {dtype} its answers are not finite. "
+            "Nothing was written. Leave dtype out."
+        )
 
 
 def _certified(content: bytes, stored: LearnerState, heads: HeadFactory | None) -> Mapping[str, TaskRecord]:
@@ -196,12 +243,11 @@ def _packed(
     if dtype is not None:  # counters and indices stay whole
         kind = getattr(torch, dtype)
         shared = {name: value.to(kind) if value.is_floating_point() else value for name, value in shared.items()}
-    weights, blocks, bits = dict(shared), {}, 0
+    weights, blocks = dict(shared), {}
     for name in memory.used if memory.tickets else ():  # layer by layer: all masks at once would be large
         masks = [ticket.mask(name).numpy() for ticket in memory.tickets.values()]
         blocks[name] = CODECS[codec].encode(masks, _magnitudes(shared[name]).numpy())
         weights[name] = shared[name].reshape(-1)[torch.from_numpy(first_use(masks))]
-        bits += len(masks) * shared[name].numel()
     trees: dict[str, Any] = {
         "weights": weights,
         "own": {name: dict(ticket.own) for name, ticket in memory.tickets.items()},
@@ -213,13 +259,12 @@ def _packed(
     if stored.resumable or not all(torch.equal(memory.used[name].bits, mask.bits) for name, mask in chosen.items()):
         # what no mask has may be needed too: to learn on, or to answer with a soft mask
         trees["free"] = {name: shared[name][~mask.unpack()] for name, mask in chosen.items()}
+    if dtype is not None:
+        _refuse_overflow(memory.shared, shared, {} if "free" in trees else chosen, dtype)
     shelved = {name: _shelve(tree) for name, tree in trees.items()}
     sections = {name: content for name, (content, _) in shelved.items()}
     sections["masks"] = b"".join(block for layer in blocks.values() for block in layer)
-    missing = bits // MASKS_PER_BYTE - sum(map(len, sections.values()))
-    if missing > 0:
-        sections["padding"] = bytes(missing)
-    manifest = {
+    manifest: dict[str, Any] = {
         "version": version("forgetfree"),
         "method": method,
         "package": methods().entry(method).source,
@@ -237,12 +282,20 @@ def _packed(
         "resumable": stored.resumable,
         "rounded": rounded,
         "shelves": {name: entry for name, (_, entry) in shelved.items()},
-        "digests": {name: _digest(content) for name, content in sections.items()},
     }
+    told = json.dumps(flatten(manifest, {}), separators=(",", ":"))
+    missing = padding(claims(manifest, len(told) + SIGNED * len(sections)), sum(map(len, sections.values())))
+    if missing > 0:
+        sections["padding"] = bytes(missing)
+    manifest["digests"] = {name: _digest(content) for name, content in sections.items()}
     sections["manifest"] = zlib.compress(json.dumps(flatten(manifest, {}), separators=(",", ":")).encode(), 9)
     tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in sections.items()}
     header = {"kind": KIND, "format": str(FORMAT), "digest": _digest_of_all(sections)}
     return _in_order(bytes(save_tensors(tensors, header)))
+
+
+SIGNED = 100
+"""At most so many bytes of a manifest are the name and the digest of a section."""
 
 
 def _in_order(content: bytes) -> bytes:
@@ -260,11 +313,19 @@ class _Archive:
 
     manifest: Mapping[str, Any]
     sections: Mapping[str, bytes]
+    claims: Mapping[str, int]
+    nbytes: int
     format: int = FORMAT
+
+    def check_claims(self, *, vouched: bool) -> None:
+        """Refuse an archive that asks for more than its size allows, before anything is made of it."""
+        check_claims(self.claims, self.nbytes, vouched=vouched)
 
     def tree(self, name: str) -> Any:
         """The tensors of a section, in their tree."""
-        return _unshelve(self.sections[name], self.manifest["shelves"][name])
+        tree = _unshelve(self.sections[name], self.manifest["shelves"][name])
+        TREES[name](tree, name)
+        return tree
 
     def training(self) -> dict[str, Any]:
         """What learning goes on from, as it is called today."""
@@ -285,17 +346,18 @@ class _Archive:
                 blocks.append(content[at : at + length])
                 at += length
             shape, values = self.manifest["shared"][name][1], _magnitudes(weights[name]).numpy()
-            masks[name] = CODECS[self.manifest["codec"]].decode(blocks, len(_tickets(self.manifest)), shape, values)
+            masks[name] = CODECS[self.manifest["codec"]].decode(blocks, len(ticket_names(self.manifest)), shape, values)
         if at != len(content):
             raise CodecError(f"the masks take {at} bytes, their section has {len(content)}.")
         return masks
 
 
 def _read(path: Path) -> _Archive:
+    settle_after_fork()
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ArchiveError(f"cannot read {path}: {error.strerror or error}.") from error
+        content = read_plain(path)
+    except FileError as error:
+        raise ArchiveError(str(error)) from error
     return _parsed(content, path)
 
 
@@ -316,36 +378,21 @@ def _parsed(content: bytes, path: Path) -> _Archive:
         sections = {name: value.numpy().tobytes() for name, value in tensors.items()}
         if _digest_of_all(sections) != header["digest"]:
             raise ValueError("its content does not match its digest")
-        manifest = unflatten(json.loads(_unzipped(sections["manifest"])), {})
+        told = _unzipped(sections["manifest"], allowed("bytes of manifest", len(content)))
+        manifest = unflatten(json.loads(told), {})
+        check_manifest(manifest)
         wrong = [name for name, digest in manifest["digests"].items() if _digest(sections[name]) != digest]
-        if wrong or set(manifest["digests"]) | {"manifest"} != set(sections):
+        if wrong or set(manifest["digests"]) != set(sections) - {"manifest"}:
             raise ValueError(f"sections do not match their digests: {', '.join(wrong) or 'some are missing'}")
-        _check_claims(manifest, len(content))
-        return _Archive(manifest, sections, int(header["format"]))
+        return _Archive(manifest, sections, claims(manifest, len(told)), len(content), int(header["format"]))
 
 
-def _unzipped(content: bytes) -> bytes:
+def _unzipped(content: bytes, most: int) -> bytes:
     reader = zlib.decompressobj()
-    plain = reader.decompress(content, ALWAYS + MANIFEST_PER_BYTE * len(content))
+    plain = reader.decompress(content, most)
     if not reader.eof or reader.unused_data:
         raise ValueError("its manifest is too large, or not whole")
     return plain
-
-
-def _check_claims(manifest: Mapping[str, Any], nbytes: int) -> None:
-    """Refuse sizes that cannot be, or that so small a file could not hold."""
-    for name in manifest["blocks"]:
-        shape = manifest["shared"][name][1]
-        if manifest["shared"][name] != manifest["tensors"][name] or not all(type(n) is int and n >= 0 for n in shape):
-            raise ValueError(f"{name} has masks of another shape than the backbone")
-    claimed = len(_tickets(manifest)) * sum(prod(manifest["shared"][name][1]) for name in manifest["blocks"])
-    if claimed > ALWAYS + MASKS_PER_BYTE * nbytes:
-        raise ValueError(f"it claims masks of {claimed} bits in {nbytes} bytes")
-
-
-def _tickets(manifest: Mapping[str, Any]) -> list[str]:
-    """Names of the tasks that have a ticket; few-shot sessions after the first learn on in that one."""
-    return list(manifest.get("tickets", [task["name"] for task in manifest["tasks"]]))
 
 
 @contextmanager
@@ -369,7 +416,12 @@ def _explained(path: Path) -> Iterator[None]:
         RuntimeError, MemoryError, AssertionError, zlib.error,
     ) as error:  # fmt: skip
         reason = f"{error} is unknown or missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise ArchiveError(f"{path} is damaged, or not an archive of forgetfree: {reason.rstrip('.')}.") from error
+        said = reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…"
+        raise ArchiveError(f"{path} is damaged, or not an archive of forgetfree: {said.rstrip('.')}.") from error
+
+
+LONGEST_REASON = 500
+"""In characters: names in a file may be long."""
 
 
 def _restored(
@@ -378,16 +430,18 @@ def _restored(
     manifest = archive.manifest
     method = _method(manifest, path)
     with _explained(path):
+        archive.check_claims(vouched=backbone is not None)
         module = backbone if backbone is not None else _built(manifest, path)
         _check_backbone(module, manifest, path)
         module = _frozen_as(module, manifest["frozen"])
         factory = heads or _head_factory(manifest["arguments"]["heads"], method)
         if factory is None:
             raise ArchiveError(
-                f"{path}: its heads were made by {manifest['arguments']['heads']!r}, a function of its owner. Pass it: "
-                "load(path, heads=…)."
+                f"{path}: its heads were made by {short(manifest['arguments']['heads'])}, a function of its owner. "
+                "Pass it: load(path, heads=…)."
             )
         stored = _stored(archive, module)
+        _check_tasks(stored, method)
         _check_tensors(stored, manifest)
         return method.from_state(
             module, stored, heads=factory, recipe=recipe or Recipe.from_described(manifest["arguments"]["recipe"])
@@ -400,24 +454,33 @@ def _stored(archive: _Archive, module: nn.Module) -> LearnerState:
     free = archive.tree("free") if "free" in archive.sections else {}
     shared, used = {}, {}
     for name, (kind, shape) in manifest["shared"].items():
+        rounded = manifest["rounded"]["dtype"] if manifest["rounded"] else kind
+        if _form(weights[name])[0] not in (kind, rounded):
+            raise ValueError(f"{name} is stored in another type than it is said to have")
         value = weights[name].to(getattr(torch, kind))
         if name in masks:
             union = masks[name].any(0)
             full = torch.zeros(prod(shape), dtype=value.dtype)
-            full[torch.from_numpy(first_use(masks[name]))] = value
+            full[torch.from_numpy(first_use(masks[name]))] = _as_many(value, int(union.sum()), name)
             if name in free:
-                full[torch.from_numpy(~union.reshape(-1))] = free[name]
+                full[torch.from_numpy(~union.reshape(-1))] = _as_many(free[name], int((~union).sum()), name)
             value = full.view(shape)
             used[name] = PackedMask.pack(torch.from_numpy(union))
         shared[name] = value
     tickets = {
         task: Ticket({name: PackedMask.pack(torch.from_numpy(mask[t])) for name, mask in masks.items()}, own[task])
-        for t, task in enumerate(_tickets(manifest))
+        for t, task in enumerate(ticket_names(manifest))
     }
     answers = archive.tree("answers")
     learned = {task["name"]: _from_tree(task, answers.get(task["name"])) for task in manifest["tasks"]}
     memory = Memory(shared, used, {}, tickets, heads)
     return LearnerState(module, manifest["arguments"], memory, learned, archive.training(), manifest["resumable"])
+
+
+def _as_many(values: Tensor, count: int, name: str) -> Tensor:
+    if values.shape != (count,):
+        raise ValueError(f"{name} has {count} weights to be filled, and {tuple(values.shape)} values are stored")
+    return values
 
 
 def _method(manifest: Mapping[str, Any], path: Path) -> Any:
@@ -453,11 +516,37 @@ def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:
             f"{path} needs the backbone {origin['name']!r}: {error} Install the package it comes from, or pass a "
             "backbone: load(path, backbone)."
         ) from error
+    arguments = origin["arguments"]
+    _check_arguments(build, arguments, path)
     with preserved_rng(torch.device("cpu")):
-        with torch.device("meta"):  # costs nothing, whatever sizes the archive claims
-            _check_backbone(build(**origin["arguments"]), manifest, path)
-        built: nn.Module = build(**origin["arguments"])
+        with torch.device("meta"), _Counted(MOST_CALLS * (len(manifest["tensors"]) + 1)):  # no memory, little time
+            _check_backbone(build(**arguments), manifest, path)
+        built: nn.Module = build(**arguments)
         return built
+
+
+def _check_arguments(build: Any, arguments: Mapping[str, Any], path: Path) -> None:
+    """Let only sizes, and words that the builder itself offers, come from a file: a text could name another file."""
+    for name, value in arguments.items():
+        if texts_in(value) and not (isinstance(value, str) and value in words_of(build, name)):
+            raise ArchiveError(
+                f"{path} asks for a backbone {build.__name__}({short(name)}={short(value)}). Only sizes are taken from "
+                "a file, and words that the function offers by a Literal: build it and pass it, load(path, backbone)."
+            )
+
+
+class _Counted(TorchFunctionMode):
+    """Ends the building of a module that calls torch more often than its tensors could need."""
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._left = most
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError("its backbone would have more tensors than are stored")
+        return func(*args, **(kwargs or {}))
 
 
 def _check_backbone(module: nn.Module, manifest: Mapping[str, Any], path: Path) -> None:
@@ -475,21 +564,61 @@ def _check_backbone(module: nn.Module, manifest: Mapping[str, Any], path: Path) 
         raise ArchiveError(f"{path} is of another backbone: {'; '.join(wrong[:3])}{more}.")
 
 
+def _check_tasks(stored: LearnerState, method: Any) -> None:
+    """Refuse an archive in which a task lacks what it answers with, or has what belongs to none."""
+    heads, last = set(stored.memory.heads), list(stored.learned)[-1:]
+    if heads != set(last if method.scenario == "fscil" else stored.learned):
+        raise ValueError("some tasks have no head, or there are heads of no task")
+    if method.scenario == "fscil" and last:
+        classes = sum(len(known.classes) for known in stored.learned.values())
+        if stored.learned[last[0]].outputs != classes:
+            raise ValueError(f"its one head is not of the {classes} classes met")
+    for name in heads:
+        if stored.learned[name].features is None:
+            raise ValueError(f"task {name!r} does not say how wide the features are that its head takes")
+
+
 def _check_tensors(stored: LearnerState, manifest: Mapping[str, Any]) -> None:
     """Refuse tensors that would not fit where they belong; of another shape than the backbone's are only buffers."""
     fixed, start = stored.training.get("fixed", {}), stored.training.get("start", {})
     buffers = {name for name, _ in stored.module.named_buffers()}
     for tree in (fixed, start, *(ticket.own for ticket in stored.memory.tickets.values())):
-        wrong = [name for name in tree if name not in buffers and _form(tree[name]) != manifest["tensors"][name]]
+        growing = {name for name in buffers if not name.endswith(STATISTICS)}
+        wrong = [name for name, value in tree.items() if not _fits(value, manifest["tensors"][name], name in growing)]
         if wrong:
             raise ValueError(f"{wrong[0]} is stored in another shape or type than the backbone has")
     if stored.memory.used and {*fixed, *start, *stored.memory.shared} != set(manifest["tensors"]):
         raise ValueError("some tensors of the backbone are not there")
-    for name in stored.memory.heads if stored.arguments["heads"] in HEADS else ():
-        known = stored.learned[name]
-        size = sum(value.numel() for value in stored.memory.heads[name].values())
-        if not known.outputs * (known.features or 1) <= size:
-            raise ValueError(f"the head of task {name!r} has {size} values, too few for its width")
+    for name, tensors in stored.memory.heads.items():
+        _check_head(stored.learned[name], tensors, HEADS.get(stored.arguments["heads"]))
+
+
+def _check_head(known: TaskRecord, tensors: Mapping[str, Tensor], factory: HeadFactory | None) -> None:
+    """Refuse the tensors of a head that is to be wider than they are; what our own heads have is known exactly."""
+    outputs, features = known.outputs, known.features or 1
+    if factory is None:
+        if outputs * features > LARGEST_HEAD:
+            raise ValueError(f"the head of task {known.name!r} would have {outputs} × {features} values")
+        return
+    nothing = torch.empty(0), torch.empty(0, dtype=torch.long)
+    with preserved_rng(torch.device("cpu")), torch.device("meta"):
+        head = factory(features, Task(known.name, (), nothing, loss="mse", outputs=outputs))
+    right = {name: value.shape for name, value in named_tensors(head)}
+    kinds = {value.dtype for value in tensors.values()}
+    if {name: value.shape for name, value in tensors.items()} != right or not all(
+        kind.is_floating_point for kind in kinds
+    ):
+        raise ValueError(f"the head of task {known.name!r} is not one from {features} features to {outputs} outputs")
+
+
+LARGEST_HEAD = 1 << 26
+"""Outputs times features of a head that a function of the caller's own makes."""
+
+
+def _fits(value: Tensor, form: tuple[str, list[int]], may_have_grown: bool) -> bool:
+    """Whether a tensor is of this form."""
+    kind, shape = _form(value)
+    return kind == form[0] and (shape == list(form[1]) or may_have_grown)
 
 
 def _frozen_as(module: nn.Module, frozen: list[str]) -> nn.Module:
@@ -505,7 +634,7 @@ def _inspected(path: Path, archive: _Archive) -> Inspection:
     manifest, weights = archive.manifest, archive.tree("weights")
     masks, own, heads = archive.masks(weights), archive.tree("own"), archive.tree("heads")
     tasks = []
-    places = {name: t for t, name in enumerate(_tickets(manifest))}
+    places = {name: t for t, name in enumerate(ticket_names(manifest))}
     for task in manifest["tasks"]:
         t = places.get(task["name"])
         if t is None:  # a few-shot session, which learned on in the ticket of the first
@@ -573,13 +702,16 @@ def _shelve(tree: Any) -> tuple[bytes, dict[str, Any]]:
 
 
 def _unshelve(content: bytes, entry: Mapping[str, Any]) -> Any:
-    tensors, at = {}, 0
+    tensors: dict[str, Tensor] = {}
+    at = 0
     for number, (kind, shape) in enumerate(entry["tensors"]):
-        dtype = getattr(torch, kind)
+        dtype: torch.dtype = getattr(torch, kind)
         length = prod(shape) * dtype.itemsize
         piece = bytearray(content[at : at + length])
         if len(piece) != length:
             raise ValueError(f"a section ends after {len(content)} bytes")
+        if kind == "bool" and not {*piece} <= {0, 1}:
+            raise ValueError("a section has bits that are neither true nor false")
         tensors[str(number)] = (
             torch.frombuffer(piece, dtype=dtype).view(shape) if piece else torch.empty(shape, dtype=dtype)
         )

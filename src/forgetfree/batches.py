@@ -124,7 +124,7 @@ def check_labels(task: Task, batch: Batch) -> None:
     if labels.dim() != 1 or labels.is_floating_point():
         raise InputError(
             f"task {task.name!r}: labels are whole numbers, one per sample; got shape {tuple(labels.shape)} of "
-            f"{labels.dtype}."
+            f"{labels.dtype}. Where they are no classes, leave these out: Task(name, (), data, loss=…, outputs=…)."
         )
     if not len(labels):
         return

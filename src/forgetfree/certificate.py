@@ -87,9 +87,15 @@ def fingerprint(parts: Mapping[str, nn.Module]) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "device": device if device == "cpu" else torch.get_device_module(device).get_device_name(),
+        "device": device if device == "cpu" else _device_name(device),
         "dtypes": sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors}),
     }
+
+
+def _device_name(kind: str) -> str:
+    """What a device is called; by its kind where its backend knows no names."""
+    named = getattr(torch.get_device_module(kind), "get_device_name", None)
+    return str(named()) if named is not None else kind
 
 
 def difference(one: Tensor, other: Tensor) -> float:

@@ -1,6 +1,6 @@
 """READ FIRST: the shapes every room speaks. A Task is learned by a Learner, and what it keeps is a Memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -34,10 +34,12 @@ class Task:
     """All a learner may see of one task; the test set is not here and never will be.
 
     `classes` are global names; labels are positions in it, 0 .. len(classes)-1. A task without classes says its
-    `outputs` (a size) and its `loss`; with classes, `outputs` may ask for a wider head. `augment` changes the inputs it
-    is trained on; validation, class means and answers never see it.
+    `outputs` (a size) and its `loss`; with classes, `outputs` may ask for a wider head, and `loss` may be one's own:
+    weights of classes, smoothed labels. `augment` changes the inputs it is trained on; validation, class means and
+    answers never see it.
 
         Task("cats and dogs", ("cat", "dog"), (images, labels))
+        Task("rare dogs", ("cat", "dog"), (images, labels), loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9.0])))
         Task("depth", (), (images, depths), loss="mse", outputs=1)
     """
 
@@ -52,9 +54,10 @@ class Task:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a task's name is a non-empty text; got {self.name!r}.")
-        if isinstance(self.classes, str):
+        if isinstance(self.classes, str | set | frozenset) or not isinstance(self.classes, Iterable):
             raise InputError(
-                f"task {self.name!r}: classes are several names, as in ('cat', 'dog'); got {self.classes!r}."
+                f"task {self.name!r}: classes are several names in their order, as in ('cat', 'dog') or range(2); got "
+                f"{self.classes!r}."
             )
         object.__setattr__(self, "classes", tuple(_plain_class(name) for name in self.classes))
         if len(set(self.classes)) != len(self.classes):
@@ -74,8 +77,11 @@ class Task:
 
     @property
     def classifies(self) -> bool:
-        """Whether labels are positions in `classes`, answered by cross-entropy."""
-        return bool(self.classes) and self.loss in (None, "cross_entropy")
+        """Whether labels are positions in `classes`; a loss of one's own may also have others, which tensors show."""
+        if not self.classes or not callable(self.loss):
+            return bool(self.classes) and self.loss in (None, "cross_entropy")
+        labels = self.train[1] if isinstance(self.train, tuple | list) and len(self.train) == 2 else None
+        return not isinstance(labels, Tensor) or (labels.dim() == 1 and not labels.is_floating_point())
 
     @property
     def width(self) -> int:

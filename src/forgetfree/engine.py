@@ -8,29 +8,34 @@ task, answers for all of them.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast, overload
 
 import torch
 from torch import Tensor, nn
 
 from forgetfree.answering import Answers, check_rows, in_groups
-from forgetfree.batches import check_data, explained, first_batch, sampled, shifted, signature
+from forgetfree.batches import check_data, convert, explained, first_batch, sampled, shifted, signature
 from forgetfree.certificate import Verified, certify, check, ranges_of
 from forgetfree.contracts import Inputs, LearnerState, Loss, Task, TaskRecord
-from forgetfree.errors import InputError, LearningError, ModuleError, TaskError
-from forgetfree.heads import HeadFactory, TaskHeads, Whole, head_name, linear_head
-from forgetfree.modules import Placement, as_call, copy_module, freeze, named_tensors, with_tensors
-from forgetfree.rng import check_seed, derive, draws, preserved_rng, seed_all
+from forgetfree.copies import Copies, copy_record
+from forgetfree.errors import InputError, LearningError, TaskError
+from forgetfree.forms import mapping, plain_or_tensor
+from forgetfree.heads import HeadFactory, TaskHeads, Whole, head_name, linear_head, warn_of_classifier
+from forgetfree.locks import ProcessLock
+from forgetfree.modules import Placement, as_call, clone, freeze, named_tensors, with_tensors
+from forgetfree.rng import check_seed, derive, preserved_rng, seed_all
+from forgetfree.sealing import Ready
 from forgetfree.training.loop import ProgressCallback as ProgressCallback
 from forgetfree.training.loop import fit
 from forgetfree.training.recipe import Recipe
 from forgetfree.training.session import Door, Fitted, Session, TaskModel
+from forgetfree.trials import features_of, refuse_left_behind, without_values
 
 log = logging.getLogger("forgetfree")
 
@@ -58,6 +63,8 @@ class Context:
     """The signature of what it was learned on; None while it is learned."""
     head: nn.Module | None = None
     """The one head that answers before this session."""
+    heads: HeadFactory | None = None
+    """What makes the one head that answers."""
 
 
 class Engine:
@@ -77,7 +84,7 @@ class Engine:
         self.single_head = single_head
         self.seed = check_seed(seed)
         self.heads = TaskHeads(heads)
-        self.learned: Mapping[str, TaskRecord] = {}
+        self._learned: Mapping[str, TaskRecord] = {}
         self.optimizer: Mapping[str, dict[str, Any]] = {}
         """What the optimizer of the last task knew of parameters that outlive it."""
         self._answer = answer
@@ -87,18 +94,19 @@ class Engine:
         self._answers = Answers(self._whole, cache_bytes)
 
     @property
-    def tasks(self) -> Mapping[str, TaskRecord]:
-        return MappingProxyType(dict(self.learned))
+    def learned(self) -> Mapping[str, TaskRecord]:
+        """What is known of every task; copies, like all tensors that are handed out."""
+        return Copies(dict(self._learned), copy_record)
 
     @property
     def position(self) -> int:
         """Of the next task: after all that are learned, also where some between them were removed."""
-        return 1 + max((known.position for known in self.learned.values()), default=-1)
+        return 1 + max((known.position for known in self._learned.values()), default=-1)
 
     @property
     def seen_classes(self) -> tuple[int | str, ...]:
         """All classes, in the order they were met."""
-        return tuple(name for known in self.learned.values() for name in known.classes)
+        return tuple(name for known in self._learned.values() for name in known.classes)
 
     @property
     def kind_of_heads(self) -> str:
@@ -125,8 +133,8 @@ class Engine:
         check_data(task)
         learnable = torch.inference_mode(False), torch.enable_grad()  # whatever mode the caller is in
         with learnable[0], learnable[1], preserved_rng(self._placement().device), self._lock.held_for(task.name):
-            if task.name in self.learned:
-                raise TaskError(f"task {task.name!r} is learned already; learned tasks are {list(self.learned)}.")
+            if task.name in self._learned:
+                raise TaskError(f"task {task.name!r} is learned already; learned tasks are {list(self._learned)}.")
             yield
 
     @contextmanager
@@ -152,18 +160,22 @@ class Engine:
         sample = placement.cast(first_batch(task, 2, loader).inputs)
         seen = signature(sample)
         learned, width = self._new_head(task, model, sample, head)
+        untrained, began = clone(learned), (without_values(model.runs()), without_values(learned))
 
         def keep_all(session: Session, selection: str, fitted: Fitted | None) -> None:
             with self._keeping(*rollback):
                 answering = keep(session)
                 if answering is not None:
                     refuse_infinite(answering, task.name)
-                self.heads.keep(task.name, answering or session.head, width)
+                # of a head that learned its tensors are kept, as an archive has them
+                tensors = dict(named_tensors(session.head))
+                self.heads.keep(task.name, answering or with_tensors(untrained, tensors), width)
                 self.optimizer = fitted.optimizer if fitted else {}
                 self.note(session.task, seen, selection, fitted, given)
                 if self.single_head:  # one head answers for all classes
                     self.heads.keep_only(task.name)
                     self.forget_answers()
+                self._try_out(task.name, sample, session, began[0], None if answering else began[1])
                 self.certify(task.name, ranges_of(sampled(task, loader)))
 
         door = Door(keep_all)
@@ -202,17 +214,19 @@ class Engine:
         rollback: tuple[object, ...],
     ) -> None:
         """Train many tasks as one, and keep a head for each of them; what was known of tasks before is replaced."""
-        placement = self._placement()
+        placement, began = self._placement(), without_values(model.runs())
 
         def keep_all(session: Session, selection: str, fitted: Fitted | None) -> None:
             with self._keeping(*rollback):
                 heads = keep(session)
-                self.learned = {}  # all of them anew: this may be done again with more tasks
+                self._learned = {}  # all of them anew: this may be done again with more tasks
                 for task in tasks:
                     self.heads.keep(task.name, heads[task.name], width)
                     self.note(task, signature(placement.cast(task.train[0])), selection, fitted)
                 self.forget_answers()
                 for task in tasks:
+                    sample = convert(task.train[0], lambda value: value[:2])
+                    self._try_out(task.name, placement.cast(sample), session, began)
                     self.certify(task.name, ranges_of(task.train[0]))
 
         session = Session(mixed, model, nn.Identity(), Door(keep_all), placement=placement)
@@ -236,11 +250,11 @@ class Engine:
             features=self.heads.widths.get(task.name),
             given=dict(given or {}),
         )
-        self.learned = {**self.learned, task.name: learned}
+        self._learned = {**self._learned, task.name: learned}
 
     def certify(self, name: str, ranges: Any) -> None:
         """Certify a task as it is now; its probe has the `ranges` of whole numbers that it was learned on."""
-        self.learned = {**self.learned, name: self._certified(name, ranges)}
+        self._learned = {**self._learned, name: self._certified(name, ranges)}
 
     def certified(self) -> dict[str, TaskRecord]:
         """What is learned, with certificates of this moment."""
@@ -249,10 +263,10 @@ class Engine:
             for name, known in self.answering.items()
             if known.certificate
         }
-        return {**self.learned, **now}
+        return {**self._learned, **now}
 
     def _certified(self, name: str, ranges: Any) -> TaskRecord:
-        learned = self.learned[name]
+        learned = self._learned[name]
         seed = derive(self.seed, learned.position, "probe")
         return replace(learned, certificate=certify(learned, ranges, seed, self.task_modules(name), self._ask_as))
 
@@ -263,7 +277,8 @@ class Engine:
     @property
     def answering(self) -> Mapping[str, TaskRecord]:
         """The tasks that have a head."""
-        return {name: learned for name, learned in self.learned.items() if name in self.heads.kept}
+        kept = {name: learned for name, learned in self._learned.items() if name in self.heads.kept}
+        return Copies(kept, copy_record)
 
     def task_modules(self, name: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules of the caller's own."""
@@ -272,7 +287,7 @@ class Engine:
             last = next(iter(self.answering))
             raise TaskError(f"session {name!r} has no head of its own: {last!r}, the last one, answers for all.")
         # a head may write to itself too
-        return {"backbone": self._answer(name), "head": copy_module(self.heads.kept[name], lambda _, t: t.clone())}
+        return {"backbone": self._answer(name), "head": self.heads.kept[name]}
 
     @contextmanager
     def removing(self, name: str, *rollback: object) -> Iterator[None]:
@@ -281,10 +296,10 @@ class Engine:
             self.refuse_unknown([name])
             with self.consistent_read(), torch.no_grad(), all_or_nothing(self, self.heads, *rollback):
                 yield
-                self.learned = {other: known for other, known in self.learned.items() if other != name}
+                self._learned = {other: known for other, known in self._learned.items() if other != name}
                 self.heads.remove(name)
                 self.optimizer = {}  # it may hold momentum of weights that are gone
-            self._answers.clear()
+            self._answers.forget(name)
 
     def to_state(self, resumable: bool) -> dict[str, Any]:
         """What learning goes on from, where it is to go on to the same bits."""
@@ -302,18 +317,19 @@ class Engine:
                 )
         self.heads.kept = heads
         self.heads.widths = {name: known.features for name, known in state.learned.items() if known.features}
-        self.learned = dict(state.learned)
+        self._learned = dict(state.learned)
         self.optimizer = state.training.get("optimizer", {})
+        mapping(mapping(plain_or_tensor))(self.optimizer, "optimizer")
 
     def answer_all(self, inputs: Inputs) -> Tensor:
         """With a single head: a score for every class seen."""
-        if not self.learned:
+        if not self._learned:
             raise TaskError("nothing is learned yet: learn the first session.")
-        last = list(self.learned)[-1]
+        last = list(self._learned)[-1]
         if self._answers.has(last):
             return self._ask(last, inputs)
         with self.consistent_read():  # network and head of one moment: another thread may be keeping a session
-            return self._ask(list(self.learned)[-1], inputs)
+            return self._ask(list(self._learned)[-1], inputs)
 
     @overload
     def predict(self, inputs: Inputs, task: str) -> Tensor: ...
@@ -324,7 +340,7 @@ class Engine:
 
         Several tasks in one batch: a list names the task of every row, and the rows of each task are answered together.
         """
-        if isinstance(task, str) and task in self.learned:
+        if isinstance(task, str) and task in self._learned:
             return self._ask(task, inputs)
         names = [task] if isinstance(task, str) else task
         self.refuse_unknown(names)
@@ -337,17 +353,17 @@ class Engine:
         """The answer for a task that is not learned: what `backbone` gives for the last task, an untrained head."""
         if not isinstance(task, Task):
             raise InputError(f"zero-shot answers are about a Task that is not learned; got {task!r}.")
-        if task.name in self.learned:
+        if task.name in self._learned:
             raise TaskError(f"task {task.name!r} is learned: ask it with predict.")
-        if not self.learned:
+        if not self._learned:
             raise TaskError("nothing is learned yet, so there is nothing to answer with.")
-        last = list(self.learned)[-1]
+        last = list(self._learned)[-1]
         module = backbone(last)
         cast_ = self._placement().cast(inputs)
-        args, kwargs = as_call(cast_)
+        args, kwargs = as_call(convert(cast_, torch.clone))  # a module may write to its inputs
         device = self._placement().device.type
         plain = torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False)
-        with plain[0], plain[1], plain[2], explained(cast_, self.learned[last].inputs, last):
+        with plain[0], plain[1], plain[2], explained(cast_, self._learned[last].inputs, last):
             features = module(*args, **kwargs)
             return cast(Tensor, self.untrained_head(task, features, self.position)(features))
 
@@ -380,35 +396,58 @@ class Engine:
         """A head for the features of a sample, and their width."""
         model.train(False)  # a look at the features leaves no trace in norms and counters
         plain = torch.autocast(self._placement().device.type, enabled=False)  # the head is of the type of the weights
-        first = next(iter(self.learned.values()), None) if self.single_head else None  # which others are to be like
+        first = next(iter(self._learned.values()), None) if self.single_head else None  # which others are to be like
         known = (first.inputs, first.name) if first else (None, task.name)
         with torch.no_grad(), plain, explained(sample, *known):
-            seen: list[Any] = []
-            if draws(lambda: seen.append(model(sample))):
-                raise ModuleError(
-                    "the backbone draws random numbers in eval mode, so that it can never give the same answer twice. "
-                    "Use nn.Dropout, or torch.nn.functional.dropout(x, training=self.training)."
-                )
+            features = features_of(model, sample)
+        if not self._learned:
+            warn_of_classifier(model.runs(), features, task)
         model.train(True)
         seed_all(self._placement().device, self.seed, self.position, "head")
-        return self.heads.new(task, seen[-1], factory), int(seen[-1].shape[-1])
+        return self.heads.new(task, features, factory), int(features.shape[-1])
+
+    def _try_out(
+        self, name: str, sample: Inputs, session: Session, network: nn.Module | None, head: nn.Module | None = None
+    ) -> None:
+        """Refuse a task that does not give the same answer twice, or not the one that its session has learned.
+
+        `network` and `head` hold the plain attributes that these had when the session began.
+        """
+        self._answers.try_out(name, sample, goes_on=True)
+        runs = session.model.runs()
+        if network is not None and runs is not None:
+            refuse_left_behind(name, network, runs, lambda: self._answer(name), sample)
+        if head is not None:
+            features = Ready(self._answer(name)).run(sample)
+            refuse_left_behind(name, head, session.head, lambda: clone(self.heads.kept[name]), features)
 
     def _ask(self, name: str, inputs: Inputs) -> Tensor:
-        learned_on = self.learned[name].inputs
+        learned_on = self._learned[name].inputs
         if self._answers.takes(name, inputs, learned_on):
             return self._answers(name, inputs)
         cast_ = self._placement().cast(inputs)
         with explained(cast_, learned_on, name):
             return self._answers(name, cast_)
 
+    def said(self, task: str | RowNames | None) -> str | RowNames:
+        """The task that is asked for, or a `TaskError` where nobody said it: the next task would make it another."""
+        if task is not None:
+            return task
+        if not self._learned:
+            raise TaskError("no task is learned yet: learner.learn(task) first, then predict(inputs, task=its name).")
+        raise TaskError(
+            f"which task is asked? Say it, as in predict(inputs, task={list(self._learned)[-1]!r}); learned tasks are "
+            f"{list(self._learned)}."
+        )
+
     def refuse_unknown(self, names: RowNames) -> None:
         """Raise a `TaskError` for names that no learned task has."""
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise TaskError(f"a task is asked by its name, several by a list with a name for every row; got {names!r}.")
-        unknown = [name for name in dict.fromkeys(names) if name not in self.learned]
+        unknown = [name for name in dict.fromkeys(names) if name not in self._learned]
         if unknown:
             which = f"no task {unknown[0]!r} is" if len(unknown) == 1 else f"no tasks {str(unknown)[1:-1]} are"
-            raise TaskError(f"{which} learned; learned tasks are {list(self.learned)}.")
+            raise TaskError(f"{which} learned; learned tasks are {list(self._learned)}.")
 
     def _refuse_mixing(self, names: RowNames) -> None:
         several = dict.fromkeys(names)
@@ -432,9 +471,9 @@ class Lock:
     """Whose turn it is to learn: one task at a time, others wait; nothing is shared by a copy."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: tuple[int, str] | None = None
-        self.still = threading.RLock()
+        self._lock = ProcessLock()
+        self._owner: tuple[tuple[int, int], str] | None = None
+        self.still = ProcessLock()
         """Held for the moment in which a task is kept or removed, or everything is read."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Lock":
@@ -442,14 +481,14 @@ class Lock:
 
     @contextmanager
     def held_for(self, task: str, *, wait: bool = True) -> Iterator[None]:
-        owner = self._owner
-        if owner and owner[0] == threading.get_ident():
+        owner, here = self._owner, (os.getpid(), threading.get_ident())
+        if owner and owner[0] == here:
             raise TaskError(f"cannot start {task!r}: task {owner[1]!r} is still being learned here.")
         if not self._lock.acquire(blocking=wait):
             busy = f"task {owner[1]!r}" if owner else "another task"
             raise TaskError(f"cannot start {task!r}: {busy} is being learned. Wait until it is kept.")
         try:
-            self._owner = (threading.get_ident(), task)
+            self._owner = here, task
             yield
         finally:
             self._owner = None

@@ -28,6 +28,10 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+LONGEST_NAME = 255
+"""Bytes that a name in a folder has at most."""
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, or leave it as it was: temporary file, fsync, rename.
 
@@ -41,7 +45,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         target = path.resolve() if path.is_symlink() else path
         mode = _mode_of(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.partial")
+        partial = _partial_of(target)
         with _alone(partial, mode) as file:
             file.truncate(0)
             file.write(content)
@@ -50,7 +54,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             partial.replace(target)
         _sync_folder(target.parent)
     except BaseException as error:
-        if partial is not None and not isinstance(error, ValueError) and partial.is_file() and not partial.is_symlink():
+        if partial is not None and is_there(partial) and partial.is_file() and not partial.is_symlink():
             partial.unlink()
         if not isinstance(error, OSError | ValueError):
             raise
@@ -59,8 +63,44 @@ def write_atomically(path: Path, content: bytes) -> None:
         said = getattr(error, "strerror", None) or str(error)
         raise FileError(
             f"cannot write {str(path)!r} ({len(content) / 1e6:.1f} MB): {said}. "
-            + ("What was there before is untouched." if _is_file(path) else "Nothing was written.")
+            + ("What was there before is untouched." if is_there(path) else "Nothing was written.")
         ) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether something is there; never under a name that no file can have."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """A plain file, open to read; a device or a pipe, at which one could wait for ever, is refused."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # the latter: a name that no file can have
+        raise FileError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}.") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileError(f"cannot read {str(path)!r}: it is no plain file.")
+    return os.fdopen(handle, "rb")
+
+
+def read_plain(path: Path, most: int | None = None) -> bytes:
+    """The content of a plain file of at most so many bytes."""
+    try:
+        with open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if most is not None and size > most:
+                raise FileError(f"cannot read {str(path)!r}: it has {size} bytes; at most {most} are read.")
+            return file.read() if most is None else file.read(most)
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 def save_tree(path: Path, kind: str, tree: Any) -> None:
@@ -74,7 +114,7 @@ def save_tree(path: Path, kind: str, tree: Any) -> None:
 def load_tree(path: Path, kind: str) -> Any:
     """The tree in `path`; a `FileError` if it is not a whole file of this kind."""
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
         tensors = load_tensors(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         structure = header["structure"]
@@ -83,12 +123,8 @@ def load_tree(path: Path, kind: str) -> Any:
         if header["digest"] != _digest(structure, tensors):
             raise FileError(f"{path} is damaged: its content does not match its digest. Delete it to start again.")
         return unflatten(json.loads(structure), tensors)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(f"{path} is not a {kind} of forgetfree, or it is damaged. Delete it to start again.") from error
-    except OSError as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 def digest_of(tensors: dict[str, Tensor]) -> str:
@@ -143,11 +179,12 @@ def _mode_of(path: Path) -> int | None:
     return stat.S_IMODE(found.st_mode)
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
+def _partial_of(target: Path) -> Path:
+    """The temporary file beside a file, by whose name a second writer finds it; a name may be too long for more."""
+    name = f".{target.name}.partial"
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = f".{hashlib.blake2b(os.fsencode(target.name), digest_size=16).hexdigest()}.partial"
+    return target.with_name(name)
 
 
 @contextmanager

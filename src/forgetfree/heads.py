@@ -3,6 +3,7 @@
 In few-shot sessions one head answers for all classes met: mostly `Prototypes`, the nearest class mean.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from forgetfree.contracts import Task
+from forgetfree.copies import Copies, copy_tensor
 from forgetfree.errors import InputError
 from forgetfree.modules import clone, copy_module, freeze, full_name, named_tensors, refuse
 from forgetfree.rng import preserved_rng
@@ -41,13 +43,17 @@ def similarity(features: Tensor, means: Tensor, metric: Metric) -> Tensor:
 
 
 class Prototypes(nn.Module):
-    """Nearest class mean: a score per class, the higher the closer the features are to the mean of its own."""
+    """Nearest class mean: a score per class, the higher the closer the features are to the mean of its own.
 
-    def __init__(self, means: Tensor, metric: Metric = "euclidean"):
+    With `unit`, features are brought to length one before they are averaged, so that long ones do not count for more.
+    """
+
+    def __init__(self, means: Tensor, metric: Metric = "euclidean", *, unit: bool = False):
         super().__init__()
         self.register_buffer("means", means.detach().clone())
         self.means: Tensor
         self.metric: Metric = metric
+        self.unit = unit
 
     def forward(self, features: Tensor) -> Tensor:
         return similarity(features, self.means, self.metric)
@@ -76,6 +82,11 @@ def nearest_direction(features: int, task: Task) -> nn.Module:
     return Prototypes(torch.zeros(task.width, features), "cosine")
 
 
+def nearest_mean_direction(features: int, task: Task) -> nn.Module:
+    """The smallest angle to the mean of features of length one, as the released code has it on TOPIC's splits."""
+    return Prototypes(torch.zeros(task.width, features), "cosine", unit=True)
+
+
 def cosine_classifier(features: int, task: Task) -> nn.Module:
     """A linear classifier of directions, with a learned scale."""
     return CosineClassifier(features, task.width)
@@ -86,6 +97,7 @@ HEADS: dict[str, HeadFactory] = {
     "linear_without_bias": linear_head_without_bias,
     "euclidean": nearest_mean,
     "cosine": nearest_direction,
+    "normalised": nearest_mean_direction,
     "cosine_classifier": cosine_classifier,
 }
 """Heads by name, for configurations."""
@@ -121,14 +133,51 @@ def check_factory(factory: HeadFactory) -> HeadFactory:
     return factory
 
 
+CLASSIFIERS = frozenset({"fc", "classifier", "head", "heads", "score", "logits"})
+"""What the last layer of a network is called that was trained for classes of its own."""
+PASSED = (nn.Dropout, nn.Identity, nn.Flatten, nn.Softmax, nn.LogSoftmax)
+"""Layers behind a classifier."""
+
+
+def warn_of_classifier(backbone: nn.Module | None, features: Tensor, task: Task) -> None:
+    """Warn of a backbone that still ends in its classifier: scores of other classes would be the features of a task."""
+    parts = [] if backbone is None or not isinstance(features, Tensor) else list(backbone.named_modules())[1:]
+    leaves = [(path, part) for path, part in parts if next(part.children(), None) is None]
+    ends = [(path.removeprefix("_orig_mod."), part) for path, part in leaves if not isinstance(part, PASSED)][-1:]
+    for path, part in ends:
+        if not isinstance(part, nn.Linear) or features.shape[-1] != part.out_features:
+            continue
+        if part.out_features != len(task.classes) and not CLASSIFIERS & set(path.split(".")):
+            continue
+        cut = f"backbone.{path} = nn.Identity()"
+        if not all(word.isidentifier() for word in path.split(".")):
+            cut = f"backbone.set_submodule({path!r}, nn.Identity())"
+        warnings.warn(
+            f"the backbone ends in {path} ({type(part).__name__}, {part.out_features} outputs), which looks like the "
+            f"classifier it was trained with: its scores would be the features that every task learns from. Cut it off "
+            f"before wrapping, {cut}; each task gets a head of its own. If it is meant to be there: "
+            "warnings.filterwarnings('ignore', 'the backbone ends in').",
+            stacklevel=2,
+        )
+
+
 class TaskHeads:
     """One head per task."""
 
     def __init__(self, factory: HeadFactory | None = None):
         self.factory = None if factory is None else check_factory(factory)
-        self.kept: Mapping[str, nn.Module] = {}
+        self._kept: Mapping[str, nn.Module] = {}
         self.widths: Mapping[str, int] = {}
         """Of the features that each head takes."""
+
+    @property
+    def kept(self) -> Mapping[str, nn.Module]:
+        """The head of every task; copies, like all tensors that are handed out."""
+        return Copies(self._kept, lambda head: freeze(clone(head)))
+
+    @kept.setter
+    def kept(self, heads: Mapping[str, nn.Module]) -> None:
+        self._kept = heads
 
     def new(self, task: Task, features: Tensor, factory: HeadFactory | None = None) -> nn.Module:
         """A head for `task` that learns from features like these; nothing of it is shared with the factory's.
@@ -157,24 +206,26 @@ class TaskHeads:
 
     def keep(self, name: str, head: nn.Module, width: int) -> None:
         """Store the head of features of this width as it stands, in tensors that no optimizer has seen."""
-        self.kept = {**self.kept, name: freeze(clone(head))}
+        self._kept = {**self._kept, name: freeze(clone(head))}
         self.widths = {**self.widths, name: width}
 
     def keep_only(self, name: str) -> None:
         """Drop all other heads."""
-        self.kept, self.widths = {name: self.kept[name]}, {name: self.widths[name]}
+        self._kept, self.widths = {name: self._kept[name]}, {name: self.widths[name]}
 
     def remove(self, name: str) -> None:
-        self.kept = {other: head for other, head in self.kept.items() if other != name}
+        self._kept = {other: head for other, head in self._kept.items() if other != name}
         self.widths = {other: width for other, width in self.widths.items() if other != name}
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of every head, by task."""
-        return {name: {key: value.detach() for key, value in named_tensors(head)} for name, head in self.kept.items()}
+        return {
+            name: {key: copy_tensor(value) for key, value in named_tensors(head)} for name, head in self._kept.items()
+        }
 
     def to(self, device: torch.device | str) -> "TaskHeads":
-        self.kept = {
-            name: copy_module(head, lambda _, value: value.detach().to(device)) for name, head in self.kept.items()
+        self._kept = {
+            name: copy_module(head, lambda _, value: value.detach().to(device)) for name, head in self._kept.items()
         }
         return self
 

@@ -13,6 +13,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from forgetfree.contracts import Inputs
 from forgetfree.errors import InputError, ModuleError
+from forgetfree.recomputing import Again, in_backward
+from forgetfree.references import way_back
 
 
 def as_call(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
@@ -66,6 +68,21 @@ def full_name(function: Any) -> str:
 def same_values(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape, type and values."""
     return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.equal(one, other)
+
+
+def laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """A copy of a tensor in the order in memory of another one: the bits of an answer depend on that too.
+
+    A tensor that has grown lies in the usual order.
+    """
+    value = value.detach()
+    if value.shape != like.shape or value.layout is not torch.strided:
+        return value.clone(memory_format=torch.contiguous_format) if value.layout is torch.strided else value.clone()
+    return torch.empty_like(like, dtype=value.dtype, device=value.device).copy_(value)
+
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""How the names of buffers end whose shape never changes: torch's own norms have them. Others may grow."""
 
 
 def load_tensors(module: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -203,27 +220,69 @@ class Lending:
 
     def __init__(self, module: nn.Module):
         self.module = module
+        for part in module.modules():
+            part._parameters, part._buffers = _Lent(self, part._parameters), _Lent(self, part._buffers)
         registries = [registry for part in module.modules() for registry in (part._parameters, part._buffers)]
         homes: dict[int, list[tuple[dict[str, Any], str]]] = {}
         for registry in registries:
             for key, tensor in registry.items():
                 homes.setdefault(id(tensor), []).append((registry, key))
         self._slots = {name: (tensor, homes[id(tensor)]) for name, tensor in named_tensors(module)}
+        self._again: Again | None = None
+        self._left: Mapping[str, Tensor] = {}
 
     def __call__(self, lent: dict[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the module gives with these tensors in it; where it puts another in place of one, `lent` has that."""
-        for name, tensor in lent.items():
-            for registry, key in self._slots[name][1]:
-                registry[key] = tensor
+        self._put(lent)
         try:
             return self.module(*args, **kwargs)
         finally:
             for name in lent:
                 placeholder, slots = self._slots[name]
                 registry, key = slots[0]
-                lent[name] = registry[key]
+                lent[name] = dict.__getitem__(registry, key)
+                left = self._left.get(name, placeholder)
                 for registry, key in slots:
-                    registry[key] = placeholder
+                    registry[key] = left
+
+    def may_ask(self, again: Again) -> None:
+        """Let the module have these tensors if it is asked for one from now on: a part of a call is made again."""
+        self.take_back()
+        self._again = again
+
+    def asked(self) -> None:
+        """Put what may be asked for in place."""
+        if self._again is not None and in_backward():
+            self._left, self._again = self._again(), None
+            self._put(self._left)
+
+    def take_back(self) -> None:
+        """Let nothing be in the module between calls."""
+        left, self._left, self._again = self._left, {}, None
+        self._put({name: self._slots[name][0] for name in left})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_again": None}  # of a graph, which has no copy
+
+    def _put(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            for registry, key in self._slots[name][1]:
+                registry[key] = tensor
+
+
+class _Lent(dict[str, Any]):
+    """Parameters or buffers of a part of a lending's module; a tensor without values is asked for."""
+
+    def __init__(self, lending: Lending, registered: Mapping[str, Any]):
+        super().__init__(registered)
+        self._lending = lending
+
+    def __getitem__(self, key: str) -> Any:
+        tensor = super().__getitem__(key)
+        if tensor is None or not tensor.is_meta:
+            return tensor
+        self._lending.asked()
+        return super().__getitem__(key)
 
 
 class GradientHooks:
@@ -261,7 +320,7 @@ def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
     ]
     if wrong:
         raise ModuleError(f"{type(module).__name__} is not the module that was stored: {'; '.join(wrong[:5])}.")
-    return copy_module(module, lambda name, _: tensors[name].detach().clone())
+    return copy_module(module, lambda name, old: laid_out(tensors[name], old))
 
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
@@ -322,11 +381,20 @@ def refuse(module: nn.Module, what: str = "backbone") -> None:
     inside = {id(part) for part in module.modules()}
     for path, part in module.named_modules():
         where = f"{path or 'the module'} ({type(part).__name__})"
+        if any(vars(kind).get("__slots__") for kind in type(part).__mro__):
+            raise ModuleError(f"{where} has __slots__, which a copy of a module leaves behind. Use plain attributes.")
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ModuleError(
+                f"{where} was compiled by TorchScript, and no other weights can be put into it. Wrap the module it was "
+                "made from."
+            )
         for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
             if is_lazy(tensor):
                 raise ModuleError(
                     f"{where} is lazy and {name} has no shape yet: run one batch through it before wrapping."
                 )
+            if tensor is not None:
+                _refuse_kind(f"{path}.{name}".lstrip("."), tensor)
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and (part.max_norm is not None or part.sparse):
             which = (
                 "max_norm rescales weights in place, even those of learned tasks"
@@ -357,6 +425,36 @@ def refuse(module: nn.Module, what: str = "backbone") -> None:
                     f"{where}: attribute {name!r} is a second way to a parameter or buffer, and a task's own values "
                     "would not reach it. Look the tensor up under its own name where it is used."
                 )
+    _refuse_way_back(module)
+
+
+def _refuse_way_back(module: nn.Module) -> None:
+    """Refuse a module whose copies would still use it."""
+    originals = {
+        id(part): f"its part {path!r}" if path else "the module itself" for path, part in module.named_modules()
+    }
+    originals |= {id(tensor): f"its tensor {name!r}" for name, tensor in named_tensors(module)}
+    found = way_back(copy_module(module, lambda _, tensor: torch.empty_like(tensor, device="meta")), originals)
+    if found:
+        way, end = found
+        raise ModuleError(
+            f"{way}: that is {end}, and stays so in every copy of the module, so that all tasks would use the caller's "
+            "own. Make a function a method of the class or a submodule, and a tensor a buffer."
+        )
+
+
+def _refuse_kind(name: str, tensor: Tensor) -> None:
+    """Refuse a tensor whose values cannot be masked, compared and stored one by one."""
+    if tensor.layout != torch.strided:
+        kind = str(tensor.layout).removeprefix("torch.").replace("_", " ")
+        raise ModuleError(f"{name} is a tensor of layout {kind}, which cannot be kept. Use a dense one, to_dense().")
+    if tensor.is_quantized:
+        raise ModuleError(f"{name} is quantised, which cannot be kept. Use a plain one, dequantize().")
+    if isinstance(tensor, nn.Parameter) and not tensor.numel():
+        raise ModuleError(
+            f"{name} has shape {tuple(tensor.shape)}, so no value, and nothing can be learned in it. Give its layer at "
+            "least one input and one output."
+        )
 
 
 def _loose(part: nn.Module) -> Iterator[tuple[str, Tensor | nn.Module]]:

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -26,7 +27,9 @@ from torch import Tensor, nn
 
 from forgetfree import deprecation
 from forgetfree.contracts import Inputs, LearnerState, Memory
+from forgetfree.copies import Copies, copy_memory, copy_tensor, copy_ticket, copy_tree
 from forgetfree.errors import InputError, ModuleError, TaskError
+from forgetfree.forms import mapping, numbers
 from forgetfree.masked_weights import Shared, masked_weights
 from forgetfree.masks import Masks, as_mask
 from forgetfree.modules import (
@@ -36,10 +39,13 @@ from forgetfree.modules import (
     as_call,
     copy_module,
     freeze,
+    laid_out,
     named_tensors,
     refuse,
     same_values,
 )
+from forgetfree.python_state import same_bits
+from forgetfree.recomputing import in_backward, lend_again
 from forgetfree.recurrent import without_autocast
 from forgetfree.tickets import CapacityReport, PackedMask, Ticket, capacity_report
 from forgetfree.tickets import used as used_by
@@ -125,10 +131,10 @@ class SharedNetwork:
         _reset_running_statistics(whole)
         tensors = dict(named_tensors(whole))
         self._start = {name: tensors[name].detach() for name in self._layout.of("owned")}
-        self.fixed = {name: tensors[name].detach() for name in self._layout.of("fixed")}
+        self._fixed = {name: tensors[name].detach() for name in self._layout.of("fixed")}
         weights = {name: tensors[name].detach() for name in self._layout.of("masked")}
         self._template = copy_module(whole, lambda name, tensor: _empty(tensor) if name in weights else tensor)
-        self.kept = Kept(
+        self._kept = Kept(
             weights, {name: torch.zeros_like(value, dtype=torch.bool) for name, value in weights.items()}, {}
         )
 
@@ -147,40 +153,55 @@ class SharedNetwork:
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
-        """The shared weights: values that tasks use, and free ones."""
-        return self.kept.weights
+        """The shared weights: values that tasks use, and free ones; copies, like all tensors that are handed out."""
+        return Copies(self._kept.weights, copy_tensor)
+
+    @property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of the shared weights."""
+        return {name: value.shape for name, value in self._kept.weights.items()}
 
     @property
     def tickets(self) -> Mapping[str, Ticket]:
-        return self.kept.tickets
+        return Copies(self._kept.tickets, copy_ticket)
 
     @property
     def used(self) -> Mapping[str, Tensor]:
         """True where some task uses a weight: M_t."""
-        return self.kept.used
+        return Copies(self._kept.used, copy_tensor)
 
     @property
-    def common(self) -> dict[str, Tensor]:
+    def fixed(self) -> Mapping[str, Tensor]:
+        """What no task moves."""
+        return Copies(self._fixed, copy_tensor)
+
+    @property
+    def common(self) -> Mapping[str, Tensor]:
         """What is stored once for all: fixed tensors, and the start of own tensors that some task left unchanged."""
-        unchanged = {name for ticket in self.tickets.values() for name in self._start if name not in ticket.own}
-        return self.fixed | {name: self._start[name] for name in sorted(unchanged)}
+        return Copies(self._common(), copy_tensor)
+
+    def _common(self) -> dict[str, Tensor]:
+        unchanged = {name for ticket in self._kept.tickets.values() for name in self._start if name not in ticket.own}
+        return self._fixed | {name: self._start[name] for name in sorted(unchanged)}
 
     @property
     def placement(self) -> Placement:
         """Where the weights live."""
-        return Placement.of([*self.weights.values(), *self.fixed.values()])
+        return Placement.of([*self._kept.weights.values(), *self._fixed.values()])
 
     @property
     def everything(self) -> Masks:
         """The mask of a dense network: one, for every weight."""
-        return {name: torch.ones((), dtype=value.dtype, device=value.device) for name, value in self.weights.items()}
+        return {
+            name: torch.ones((), dtype=value.dtype, device=value.device) for name, value in self._kept.weights.items()
+        }
 
     def trainable_view(self, *, frozen: bool = False) -> "TrainableView":
         """A view of the network for one more task to learn in; in a `frozen` one no shared weight can move."""
-        previous = list(self.tickets.values())[-1:] if self.own_from == "previous" else []
+        previous = list(self._kept.tickets.values())[-1:] if self.own_from == "previous" else []
         own = self._start | (dict(previous[0].own) if previous else {})
-        used = {name: torch.ones_like(mask) for name, mask in self.used.items()} if frozen else self.used
-        return TrainableView(self._template, replace(self.kept, used=used), own, self.fixed, self._origin)
+        used = {name: torch.ones_like(mask) for name, mask in self._kept.used.items()} if frozen else self._kept.used
+        return TrainableView(self._template, replace(self._kept, used=used), own, self._fixed, self._origin)
 
     def view_of(self, name: str, movable: Mapping[str, Tensor] | None = None) -> "TrainableView":
         """A view in which a learned task learns on: all of it, or no more than the `movable` entries.
@@ -189,82 +210,108 @@ class SharedNetwork:
         """
         used = {
             tensor: torch.zeros_like(mask) if movable is None else ~movable.get(tensor, torch.zeros_like(mask))
-            for tensor, mask in self.used.items()
+            for tensor, mask in self._kept.used.items()
         }
-        own = self._start | dict(self.tickets[name].own)
-        kept = replace(self.kept, used=used)
-        return TrainableView(self._template, kept, own, self.fixed, self._origin, standing=movable is not None)
+        own = self._start | dict(self._kept.tickets[name].own)
+        kept = replace(self._kept, used=used)
+        return TrainableView(self._template, kept, own, self._fixed, self._origin, standing=movable is not None)
 
     def view_from(self, weights: Mapping[str, Tensor]) -> "TrainableView":
         """A view with these weights in place of the kept ones: all of it may move, own tensors are as at the start."""
-        free = {name: torch.zeros_like(used) for name, used in self.used.items()}
-        return TrainableView(self._template, Kept(weights, free, {}), self._start, self.fixed, self._origin)
+        free = {name: torch.zeros_like(used) for name, used in self._kept.used.items()}
+        return TrainableView(self._template, Kept(weights, free, {}), self._start, self._fixed, self._origin)
 
     def commit(self, name: str, view: "TrainableView") -> None:
         """Take over what task `name` has learned on: its ticket stays, weights and own tensors are the new ones."""
         weights = self._taken_from(view)
-        own = {tensor: value for tensor, value in view.own().items() if not same_values(value, self._start[tensor])}
-        tickets = {**self.kept.tickets, name: replace(self.kept.tickets[name], own=own)}
-        self.kept = replace(self.kept, weights=weights, tickets=tickets)
+        own = self._own_of(view)
+        tickets = {**self._kept.tickets, name: replace(self._kept.tickets[name], own=own)}
+        self._kept = replace(self._kept, weights=weights, tickets=tickets)
 
     def keep(self, name: str, view: "TrainableView", masks: Masks) -> None:
         """Make the ticket of task `name` (Algorithm 1, line 9): what it uses of the weights never moves again."""
-        if name in self.tickets:
-            raise TaskError(f"task {name!r} has a ticket already; tickets are for {list(self.tickets)}.")
-        if set(masks) != set(self.weights):
-            raise InputError(f"a ticket has one mask for each of {list(self.weights)}; got masks for {list(masks)}.")
+        if name in self._kept.tickets:
+            raise TaskError(f"task {name!r} has a ticket already; tickets are for {list(self._kept.tickets)}.")
+        if set(masks) != set(self._kept.weights):
+            raise InputError(
+                f"a ticket has one mask for each of {list(self._kept.weights)}; got masks for {list(masks)}."
+            )
         weights = self._taken_from(view)
         chosen = {tensor: as_mask(mask).expand(weights[tensor].shape) for tensor, mask in masks.items()}
-        own = {tensor: value for tensor, value in view.own().items() if not same_values(value, self._start[tensor])}
+        own = self._own_of(view)
         ticket = Ticket({tensor: PackedMask.pack(mask) for tensor, mask in chosen.items()}, own)
-        self.kept = Kept(
+        self._kept = Kept(
             weights,
-            {tensor: self.kept.used[tensor] | mask for tensor, mask in chosen.items()},
-            {**self.kept.tickets, name: ticket},
+            {tensor: self._kept.used[tensor] | mask for tensor, mask in chosen.items()},
+            {**self._kept.tickets, name: ticket},
         )
+
+    def _own_of(self, view: "TrainableView") -> dict[str, Tensor]:
+        """The own tensors of a view that are not as at the start."""
+        own = {name: laid_out(value, self._start[name]) for name, value in view.own().items()}
+        return {name: value for name, value in own.items() if not same_values(value, self._start[name])}
 
     def _taken_from(self, view: "TrainableView") -> dict[str, Tensor]:
         """The weights of a view of this network, in memory as they were: the bits of an answer depend on that too."""
         if view.origin is not self._origin:
             raise ModuleError("the network of the session is that of another learner; train the one it came with.")
-        return {name: torch.empty_like(self.weights[name]).copy_(value) for name, value in view.weights().items()}
+        view.refuse_moved(self._fixed)
+        return {name: torch.empty_like(self._kept.weights[name]).copy_(value) for name, value in view.weights().items()}
 
     @property
     def module(self) -> nn.Module:
         """The wrapped module's structure, without the shared weights."""
-        return self._template
+        return copy_module(self._template, lambda _, tensor: copy_tensor(tensor))
 
     @property
     def start(self) -> Mapping[str, Tensor]:
         """What own tensors are before a task learns."""
-        return self._start
+        return Copies(self._start, copy_tensor)
 
     def to_state(self, memory: Memory) -> tuple[Memory, dict[str, Any]]:
         """The memory as an archive has it, and what goes beside it."""
-        return memory, {"start": dict(self._start), "fixed": dict(self.fixed)}
+        return memory, {"start": copy_tree(self._start), "fixed": copy_tree(self._fixed)}
 
     def from_state(self, state: LearnerState) -> None:
         """Become a network that was stored."""
         start, fixed = state.training["start"], state.training["fixed"]
-        self._start, self.fixed = dict(start), dict(fixed)
-        values = {**start, **fixed}
+        self._start = {name: laid_out(value, self._start.get(name, value)) for name, value in start.items()}
+        self._fixed = {name: laid_out(value, self._fixed.get(name, value)) for name, value in fixed.items()}
+        values = {**self._start, **self._fixed}
         self._template = copy_module(self._template, lambda name, old: values[name].clone() if name in values else old)
-        weights, tickets = dict(state.memory.shared), dict(state.memory.tickets)
-        self.kept = Kept(weights, _used(tickets, weights), tickets)
+        weights = {
+            name: laid_out(value, self._kept.weights.get(name, value)) for name, value in state.memory.shared.items()
+        }
+        tickets = {
+            name: replace(
+                ticket, own={key: laid_out(value, self._start.get(key, value)) for key, value in ticket.own.items()}
+            )
+            for name, ticket in state.memory.tickets.items()
+        }
+        self._kept = Kept(weights, _used(tickets, weights), tickets)
+
+    def check_like(self, what: str, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse what are no tensors of the shapes that some shared weights have."""
+        mapping(numbers)(tensors, what)
+        if any(
+            name not in self._kept.weights or self._kept.weights[name].shape != value.shape
+            for name, value in tensors.items()
+        ):
+            raise InputError(f"the stored {what} are not of this backbone's weights.")
 
     def renew(self, fresh: Callable[[str], Tensor]) -> None:
         """Give all free weights the values that `fresh` has for their tensor."""
-        used = self.used
-        weights = {name: value.where(used[name], fresh(name).to(value)) for name, value in self.weights.items()}
-        self.kept = replace(self.kept, weights=weights)
+        used = self._kept.used
+        weights = {name: value.where(used[name], fresh(name).to(value)) for name, value in self._kept.weights.items()}
+        self._kept = replace(self._kept, weights=weights)
 
     def unused(self) -> dict[str, Tensor]:
         """The values of weights that no task uses yet, in their order."""
-        return {name: value[~self.used[name]] for name, value in self.weights.items()}
+        return {name: value[~self._kept.used[name]] for name, value in self._kept.weights.items()}
 
     def refill(self, unused: Mapping[str, Tensor]) -> None:
         """Put values back where no task uses a weight, in their order."""
-        self.renew(lambda name: self.weights[name].masked_scatter(~self.used[name], unused[name]))
+        self.renew(lambda name: self._kept.weights[name].masked_scatter(~self._kept.used[name], unused[name]))
 
     def memory(
         self,
@@ -273,24 +320,26 @@ class SharedNetwork:
         extras: Mapping[str, Tensor] | None = None,
     ) -> Memory:
         """All that is kept to answer, with these heads and `extras`; and what is kept for `training` only."""
-        used = {name: PackedMask.pack(mask) for name, mask in self.used.items()}
-        return Memory(self.weights, used, self.common, self.tickets, heads, extras or {}, training)
+        used = {name: PackedMask.pack(mask) for name, mask in self._kept.used.items()}
+        kept = self._kept
+        return copy_memory(Memory(kept.weights, used, self._common(), kept.tickets, heads, extras or {}, training))
 
     def remaining_capacity(self) -> CapacityReport:
-        return capacity_report(self.tickets, {name: value.shape for name, value in self.weights.items()})
+        return capacity_report(self._kept.tickets, self.shapes)
 
     def remove(self, name: str, fresh: Callable[[str], Tensor]) -> dict[str, Tensor]:
         """Drop the ticket of a task; entries that it alone used take `fresh` values. Where these are, by tensor."""
-        tickets = {other: ticket for other, ticket in self.tickets.items() if other != name}
-        used = _used(tickets, self.weights)
+        tickets = {other: ticket for other, ticket in self._kept.tickets.items() if other != name}
+        used = _used(tickets, self._kept.weights)
         alone = {
-            tensor: mask.to(used[tensor].device) & ~used[tensor] for tensor, mask in _masks(self.tickets[name]).items()
+            tensor: mask.to(used[tensor].device) & ~used[tensor]
+            for tensor, mask in _masks(self._kept.tickets[name]).items()
         }
         weights = {
             tensor: value.where(~alone[tensor], fresh(tensor).to(value)) if bool(alone[tensor].any()) else value
-            for tensor, value in self.weights.items()
+            for tensor, value in self._kept.weights.items()
         }
-        self.kept = Kept(weights, used, tickets)
+        self._kept = Kept(weights, used, tickets)
         return alone
 
     def answer(self, name: str, background: Callable[[str], Tensor] | None = None) -> nn.Module:
@@ -298,7 +347,7 @@ class SharedNetwork:
 
         Weights that the task does not use are zero, or multiplied by what `background` gives for their tensor.
         """
-        kept = self.kept
+        kept = self._kept
         if name not in kept.tickets:
             raise TaskError(f"no ticket for task {name!r}; there are tickets for {list(kept.tickets)}.")
         ticket = kept.tickets[name]
@@ -319,12 +368,12 @@ class SharedNetwork:
         def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: value.to(device) for name, value in tensors.items()}
 
-        tickets = {name: replace(ticket, own=moved(ticket.own)) for name, ticket in self.tickets.items()}
+        tickets = {name: replace(ticket, own=moved(ticket.own)) for name, ticket in self._kept.tickets.items()}
         self._template = copy_module(
-            self._template, lambda name, tensor: tensor if name in self.weights else _copy(tensor, device)
+            self._template, lambda name, tensor: tensor if name in self._kept.weights else _copy(tensor, device)
         )
-        self._start, self.fixed = moved(self._start), moved(self.fixed)
-        self.kept = Kept(moved(self.weights), moved(self.used), tickets)
+        self._start, self._fixed = moved(self._start), moved(self._fixed)
+        self._kept = Kept(moved(self._kept.weights), moved(self._kept.used), tickets)
 
 
 class TrainableView(nn.Module):
@@ -372,31 +421,40 @@ class TrainableView(nn.Module):
         if standing:
             self.own_tensors.leave_out_of_state_dict()
 
-    def forward(self, inputs: Inputs, masks: Masks, shifts: Mapping[str, Tensor] | None = None) -> Any:
+    def forward(
+        self, inputs: Inputs, masks: Masks | Callable[[], Masks], shifts: Mapping[str, Tensor] | None = None
+    ) -> Any:
         """What the module gives for `inputs` through `masks`, with `shifts` added to some weights.
 
+        Masks with a graph of their own come as a function: a reentrant gradient checkpoint needs that graph twice.
         In training, statistics and counters land in the own tensors; in eval mode nothing does.
         """
+        if not in_backward():
+            self._lending.take_back()  # also what a backward() that failed has left there
         learning = self._module.training
-        lent = masked_weights(masks, self._shared(shifts or {}))
-        lent.update(self._fixed)
-        own = dict(self.own_tensors.items())
-        for name, value in own.items():
-            lent[name] = value if learning else value.clone()
+        buffers = [name for name in self.own_tensors if self.own_tensors.is_buffer(name)]
+        make = partial(self._to_lend, masks, shifts or {})
+        lent = make()
         versions = {name: value._version for name, value in self._fixed.items()}
         features = self._lending(lent, *as_call(inputs))
         for name, value in self._fixed.items():
             if lent[name] is not value or value._version != versions[name]:
-                raise ModuleError(
-                    f"{name} asks for no gradient, so it is fixed for all tasks, but the module writes to it. Make it "
-                    "a buffer (self.register_buffer): then every task has its own."
-                )
+                raise _written_to(name)
         if learning:
             self._refuse_late(lent)
-            for name in own:
-                if self.own_tensors.is_buffer(name):
-                    self.own_tensors[name] = lent[name].detach()  # a module may have assigned a new tensor
+            for name in buffers:
+                self.own_tensors[name] = lent[name].detach()  # a module may have assigned a new tensor
+        lend_again(features, lent, self._lending.may_ask, self._lending.take_back, make, buffers)
         return features
+
+    def _to_lend(self, masks: Masks | Callable[[], Masks], shifts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All tensors of the module for one call: effective weights, what is fixed, and the task's own."""
+        lent = masked_weights(masks() if callable(masks) else masks, self._shared(shifts))
+        lent.update(self._fixed)
+        learning = self._module.training
+        for name, value in self.own_tensors.items():
+            lent[name] = value if learning else value.clone()
+        return lent
 
     def _shared(self, shifts: Mapping[str, Tensor]) -> dict[str, Shared]:
         moving, shared = self.shared_weights, {}
@@ -415,6 +473,17 @@ class TrainableView(nn.Module):
                 "its values before wrapping, or run one batch through the module first."
             )
         self._ran = True
+
+    def refuse_moved(self, fixed: Mapping[str, Tensor]) -> None:
+        """Refuse a module that has written to a fixed tensor without its version telling."""
+        for name, value in self._fixed.items():
+            if not same_bits(value.to(fixed[name].device), fixed[name]):
+                raise _written_to(name)
+
+    @property
+    def private_copy(self) -> nn.Module:
+        """The module that it runs, which holds no values of its own."""
+        return self._module
 
     def weights(self) -> dict[str, Tensor]:
         """The shared weights as they stand, as plain tensors that nobody else holds."""
@@ -449,6 +518,14 @@ class TrainableView(nn.Module):
         }
         self._fixed = {name: value.to(device) for name, value in self._fixed.items()}
         return self
+
+
+def used_words(network: Any) -> str:
+    """How much of a shared network tasks use, as the end of a sentence; nothing where none is shared, or used."""
+    if not isinstance(network, SharedNetwork) or not network.tickets:
+        return ""
+    taken = network.remaining_capacity()
+    return f"; {sum(taken.used.values()) / sum(taken.total.values()):.0%} of the shared weights used".replace("%", " %")
 
 
 def _layout(module: nn.Module, masked: Masked) -> Layout:
@@ -521,6 +598,13 @@ def _reset_running_statistics(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, nn.modules.batchnorm._NormBase):
             part.reset_running_stats()
+
+
+def _written_to(name: str) -> ModuleError:
+    return ModuleError(
+        f"{name} asks for no gradient, so it is fixed for all tasks, but the module writes to it. Make it a buffer "
+        "(self.register_buffer): then every task has its own."
+    )
 
 
 def _masks(ticket: Ticket) -> dict[str, Tensor]:

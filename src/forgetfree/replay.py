@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 
 from forgetfree.checks import check_whole
 from forgetfree.errors import InputError
+from forgetfree.forms import mapping, tensor
 
 NO_TASK = -1
 """The task id of images that were kept without one."""
@@ -122,7 +123,10 @@ class ReplayStore:
     def from_state(self, state: Mapping[str, Any], tickets: Any = None, seed: int = 0) -> "ReplayStore":
         """A store with the limits of this one that holds what `to_state` gave."""
         if self.size is None:
+            mapping(tensor)(state, "exemplars")
             kept = {int(name.removeprefix("exemplars.")): images for name, images in state.items()}
+            if any(images.dim() < 1 for images in kept.values()) or len({_of_one(each) for each in kept.values()}) > 1:
+                raise InputError("the stored exemplars are not images of one shape and type.")
             return replace(self, kept=dict(sorted(kept.items())))
         sampled = None if state["sampled"] is None else Replay(**state["sampled"])
         if sampled is not None and len(sampled.labels) > self.size:
@@ -182,6 +186,11 @@ def _checked(inputs: Tensor, labels: Tensor, task: int) -> Replay:
             f"a reservoir is shown one tensor of inputs and as many labels; got {_kind(inputs)} and {_kind(labels)}."
         )
     return Replay(inputs.detach(), labels.detach(), torch.full((len(labels),), task, device=labels.device))
+
+
+def _of_one(images: Tensor) -> tuple[Any, ...]:
+    """Shape and type of one image."""
+    return images.shape[1:], images.dtype
 
 
 def _put(old: Tensor, new: Tensor, places: Mapping[int, int], length: int) -> Tensor:

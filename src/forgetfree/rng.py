@@ -5,11 +5,11 @@ remembered, so an epoch can be started again without a saved random state.
 """
 
 import hashlib
+import inspect
 import json
 import operator
 import random
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from forgetfree.errors import InputError
+from forgetfree.locks import ProcessLock, forked
 
-_BORROWER = threading.RLock()
+_BORROWER = ProcessLock()
 
 
 def check_seed(seed: int) -> int:
@@ -58,16 +59,6 @@ def layer_init(shape: torch.Size, seed: int, *words: int | str) -> Tensor:
     return torch.from_numpy(bound * (2 * philox_uniform(shape.numel(), seed, *words) - 1)).view(shape)
 
 
-def draws(call: Callable[[], object], tries: int = 3) -> bool:
-    """Whether `call` moves torch's random state, every time it is tried (another thread may move it now and then)."""
-    for _ in range(tries):
-        before = torch.get_rng_state()
-        call()
-        if torch.equal(before, torch.get_rng_state()):
-            return False
-    return True
-
-
 def seed_all(device: torch.device, seed: int, *words: int | str) -> None:
     """Set the global random state (torch, numpy, Python); call it inside `preserved_rng` only."""
     number = derive(seed, *words)
@@ -86,9 +77,8 @@ def preserved_rng(device: torch.device) -> Iterator[None]:
     """
     with _BORROWER:
         python, legacy = random.getstate(), np.random.get_state()
-        devices = [] if device.type == "cpu" else [device]
         try:
-            with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
+            with torch.random.fork_rng(devices=[]), _preserved_on(device):
                 yield
         finally:
             random.setstate(python)
@@ -96,10 +86,25 @@ def preserved_rng(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
+def _preserved_on(device: torch.device) -> Iterator[None]:
+    """The random state of a device that is no CPU; not by `fork_rng`, since torch.mps has but one device to ask."""
+    if device.type == "cpu":
+        yield
+        return
+    backend = torch.get_device_module(device)
+    which = (device,) if inspect.signature(backend.get_rng_state).parameters else ()
+    state = backend.get_rng_state(*which)
+    try:
+        yield
+    finally:
+        backend.set_rng_state(state, *which)
+
+
+@contextmanager
 def threads(count: int) -> Iterator[None]:
     """Compute with so many threads: sums in another order have other last bits."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(1 if forked() else count)
     try:
         yield
     finally:

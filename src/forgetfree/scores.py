@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.errors import InputError
+from forgetfree.forms import mapping, numbers
 from forgetfree.masked_weights import KernelCache
 from forgetfree.masks import Masks, Rank, Selection, soft_mask, top_fraction
 from forgetfree.modules import TensorTree
@@ -95,9 +96,15 @@ class Scores(TensorTree):
 
     def from_state(self, state: Mapping[str, Any], tickets: Mapping[str, Ticket], seed: int) -> "Scores":
         """Scores that were stored; where only their spread was, such as select what the last of the tickets did."""
-        if "scores" in state:
-            return Scores(state["scores"], by=self.by)
         shapes = {name: value.shape for name, value in self.items()}
+        if "scores" in state:
+            mapping(numbers)(state["scores"], "scores")
+            if {name: value.shape for name, value in state["scores"].items()} != shapes:
+                raise InputError("the stored scores are not of this backbone's weights.")
+            return Scores(state["scores"], by=self.by)
+        mapping(numbers)(state["quantiles"], "quantiles")
+        if any(value.dim() != 1 or not value.numel() for value in state["quantiles"].values()):
+            raise InputError("the stored quantiles of scores are not rows of numbers.")
         uses = {name: _uses(tickets, name, shape) for name, shape in shapes.items()}
         last = list(tickets.values())[-1:]
         masks = {name: last[0].mask(name) if last else uses[name] > 0 for name in shapes}

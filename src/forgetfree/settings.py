@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 from forgetfree.checks import check_number, check_one_of, check_switch, check_whole
 from forgetfree.errors import InputError
 from forgetfree.rng import derive
+from forgetfree.training.likeness import identified
 from forgetfree.training.recipe import Recipe, is_recipe, plain
 
 Kind = TypeVar("Kind")
@@ -265,7 +266,12 @@ def identity(learner: Any, *, first: bool) -> dict[str, Any]:
     """All fields that reach the first session, or later ones, as plain values."""
     reached = (Reach.BOTH, Reach.FIRST if first else Reach.LATER)
     kinds = settings_of(type(learner))
-    return {name: described(getattr(learner, name)) for name, setting in kinds.items() if setting.reach in reached}
+    return {name: _identified(getattr(learner, name)) for name, setting in kinds.items() if setting.reach in reached}
+
+
+def _identified(value: Any) -> Any:
+    """A field as a plain value that differs where two functions of one name do."""
+    return identified(vars(value) if isinstance(value, Recipe) else value)
 
 
 def digest(values: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.contracts import LearnerState
+from forgetfree.forms import Form, anything, flag, number, plain_or_tensor, tensor, whole
 from forgetfree.modules import clone, named_tensors, with_tensors
 from forgetfree.tickets import Ticket
 
@@ -42,7 +43,9 @@ def stored(learner: Any, names: Iterable[str], *, resumable: bool) -> dict[str, 
 def restore(learner: Any, names: Iterable[str], state: LearnerState) -> None:
     """Give a new learner what was stored of another under these names."""
     for name in names:
-        value = from_state(name, getattr(learner, name), state.training, state.memory.tickets, learner.seed)
+        fresh = getattr(learner, name)
+        value = from_state(name, fresh, state.training, state.memory.tickets, learner.seed)
+        _form_of(fresh)(value, name)
         object.__setattr__(learner, name, value)
 
 
@@ -95,6 +98,26 @@ def moved(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, Mapping):
         return {key: moved(item, device) for key, item in value.items()}
     return value
+
+
+def _form_of(fresh: Any) -> Form:
+    """What may take the place of the value that a new learner has; shapes are for the method to check."""
+    if isinstance(fresh, bool):
+        return flag
+    if isinstance(fresh, int | float):
+        return whole() if isinstance(fresh, int) else number(finite=False)
+    if isinstance(fresh, Tensor):
+        return tensor
+    return _values if fresh is None or isinstance(fresh, Mapping) else anything
+
+
+def _values(value: Any, where: str) -> None:
+    """Nothing, a tensor, a plain value, or several of these by name."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            _values(each, f"{where}.{name}")
+    else:
+        plain_or_tensor(value, where)
 
 
 def _plain(value: Any) -> Any:

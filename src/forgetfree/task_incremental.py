@@ -23,12 +23,13 @@ from torch import Tensor, nn
 from forgetfree import deprecation, settings, state
 from forgetfree.certificate import Verified
 from forgetfree.contracts import Inputs, LearnerState, Memory, Task, TaskRecord
+from forgetfree.copies import copy_learner, copy_state, copy_tree, refuse_pickling
 from forgetfree.dense import MovingNetwork, SeparateNetworks
 from forgetfree.engine import Context, Engine, ProgressCallback, RowNames
 from forgetfree.errors import InputError
 from forgetfree.heads import HeadFactory, linear_head
 from forgetfree.modules import Placement
-from forgetfree.network import Layout, Masked, SharedNetwork
+from forgetfree.network import Layout, Masked, SharedNetwork, used_words
 from forgetfree.rng import check_seed, layer_init
 from forgetfree.settings import FIXED, LOCAL, NEITHER, Whole
 from forgetfree.sparse import compress
@@ -36,6 +37,16 @@ from forgetfree.tickets import CapacityReport
 from forgetfree.training.phases import train
 from forgetfree.training.recipe import Recipe, is_recipe
 from forgetfree.training.session import Session, TaskModel
+
+NAMED = 6
+"""So many tasks a learner names when it is printed."""
+
+
+def named(tasks: list[str]) -> str:
+    """How many tasks there are, and the names of the last few."""
+    count = f"{len(tasks)} task{'' if len(tasks) == 1 else 's'}"
+    shown = ", ".join(["…"] * (len(tasks) > NAMED) + tasks[-NAMED:])
+    return f"{count}: {shown or 'none yet'}"
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -92,7 +103,18 @@ class TaskLearner:
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in settings.own_fields(type(self), TaskLearner))
-        return f"{type(self).__name__}({fields}) with {len(self.tasks)} tasks: {', '.join(self.tasks) or 'none yet'}"
+        return f"{type(self).__name__}({fields}) with {named(list(self.tasks))}{used_words(self.network)}"
+
+    def __copy__(self) -> Any:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy_learner(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return refuse_pickling(self)
 
     # what a method says
 
@@ -121,7 +143,7 @@ class TaskLearner:
 
     def free(self, name: str, *words: int | str) -> Tensor:
         """What the weights of a shared tensor are where no task uses them; the words say on which occasion."""
-        return layer_init(self.network.weights[name].shape, self.seed, *words, name)
+        return layer_init(self.network.shapes[name], self.seed, *words, name)
 
     def forget(self, task: str) -> None:
         """Take what only this task used out of what is kept."""
@@ -171,12 +193,12 @@ class TaskLearner:
     def predict(self, inputs: Inputs, task: str) -> Tensor: ...
     @overload
     def predict(self, inputs: Inputs, task: RowNames) -> Tensor | list[Tensor]: ...
-    def predict(self, inputs: Inputs, task: str | RowNames) -> Tensor | list[Tensor]:
+    def predict(self, inputs: Inputs, task: str | RowNames | None = None) -> Tensor | list[Tensor]:
         """Scores per class of `task`, in eval mode, without gradient; of a forget-free learner always the same bits.
 
         A list names the task of every row: one tensor if all answers have one shape, else a list with one per row.
         """
-        return self.engine.predict(inputs, task)
+        return self.engine.predict(inputs, self.engine.said(task))
 
     def zero_shot(self, inputs: Inputs, task: Task) -> Tensor:
         """Scores per class of a task that is not learned: what the last task sees, through an untrained head."""
@@ -193,7 +215,7 @@ class TaskLearner:
     @property
     def tasks(self) -> Mapping[str, TaskRecord]:
         """What is learned, by name, in order."""
-        return self.engine.tasks
+        return self.engine.learned
 
     def task_modules(self, task: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules; they are the caller's."""
@@ -214,7 +236,7 @@ class TaskLearner:
         return layout
 
     def remaining_capacity(self) -> CapacityReport:
-        """How much of each layer is used, and how many more tasks fit if they reuse as much as the last ones did."""
+        """How much of each layer is used, and how many more tasks fit that are as demanding as the most demanding."""
         if not isinstance(self.network, SharedNetwork):
             raise InputError(
                 f"{type(self).__name__} shares no weights through masks, so that no capacity is used up by its tasks."
@@ -247,11 +269,13 @@ class TaskLearner:
             if self.keeps_free_weights:  # a resumable archive has them among the free weights
                 training["unused"] = {} if resumable else self.network.unused()
             arguments = settings.stored_fields(self) | {"heads": self.engine.kind_of_heads}
-            return LearnerState(self.network.module, arguments, memory, self.engine.learned, training, resumable)
+            learned, training = dict(self.tasks), copy_tree(training)
+            return LearnerState(self.network.module, arguments, memory, learned, training, resumable)
 
     @classmethod
     def from_state(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "TaskLearner":
         """A learner made again from what was stored; without all of it, free weights are given anew."""
+        stored = copy_state(stored)
         names = set(stored.memory.shared)
         masked = {"masked": lambda name, *_: name in names} if cls.network_kind is SharedNetwork else {}
         learner = cls(backbone, **{**settings.restored(cls, stored.arguments), **masked, **others})

@@ -101,6 +101,8 @@ class CapacityReport:
     total: Mapping[str, int]
     new: Mapping[str, float]
     """Weights of each layer that the last tasks used and no task before them did, per task."""
+    most: Mapping[str, int]
+    """The largest number of weights of each layer that one task used and no task before it did."""
 
     @property
     def free(self) -> dict[str, int]:
@@ -108,23 +110,28 @@ class CapacityReport:
 
     @property
     def tasks(self) -> int | None:
-        """How many tasks fit before a layer has no free weight left, if they are like the last; None: no end in sight.
+        """How many more tasks find as many free weights in every layer as the most demanding one took; None before it.
 
-        A full layer stops nothing: later tasks then reuse what is there.
+        It never rises as tasks are learned, and is 0 from when some layer has too few. That stops nothing: tasks mostly
+        reuse what others use (see `new`), and where a layer is full they do so alone.
         """
-        further = [int(self.free[name] // new) for name, new in self.new.items() if new > 0]
+        further = [self.free[name] // most for name, most in self.most.items() if most > 0]
         return min(further) if further else None
 
 
 def capacity_report(tickets: Tickets, shapes: Mapping[str, torch.Size], last: int = 3) -> CapacityReport:
     """How much is left in layers of these shapes, going by the `last` tasks."""
-    names = list(tickets)
-    taken = used(tickets)
-    fresh = [new_in(tickets, name) for name in names[-last:]]
+    taken = {name: torch.zeros(shape, dtype=torch.bool) for name, shape in shapes.items()}
+    fresh: dict[str, list[int]] = {name: [] for name in shapes}
+    for ticket in tickets.values():
+        for name, mask in _unpacked(ticket).items():
+            fresh[name].append(int((mask & ~taken[name]).sum()))
+            taken[name] |= mask
     return CapacityReport(
-        {name: int(taken[name].sum()) if name in taken else 0 for name in shapes},
+        {name: int(mask.sum()) for name, mask in taken.items()},
         {name: shape.numel() for name, shape in shapes.items()},
-        {name: sum(int(new[name].sum()) for new in fresh) / max(1, len(fresh)) for name in shapes},
+        {name: sum(counts[-last:]) / max(1, len(counts[-last:])) for name, counts in fresh.items()},
+        {name: max(counts, default=0) for name, counts in fresh.items()},
     )
 
 

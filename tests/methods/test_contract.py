@@ -141,7 +141,7 @@ class Leaky(Counted):
     """Trains the learner's own network."""
 
     def view(self, task, context):
-        return Plain(self.network.module)
+        return Plain(self.network._module)
 
 
 class Sloppy(Counted):
@@ -218,7 +218,7 @@ class Mixer(Counted):
     """Gives its own modules away."""
 
     def task_modules(self, task):
-        return super().task_modules(task) | {"head": self.engine.heads.kept[task]}
+        return super().task_modules(task) | {"head": self.engine.heads._kept[task]}
 
 
 class Slippery(Counted):

@@ -171,3 +171,19 @@ def test_a_removed_task_leaves_its_fisher_information_and_its_weight_in_the_mean
 def test_values_that_cannot_be_are_refused(settings, said):
     with pytest.raises(ff.InputError, match=said):
         EWC(backbone(), **settings)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_epoch_is_chosen_with_the_penalty_or_without(counted):
+    first, second, _ = small_tasks()
+    learner = taught([first], backbone(norm=False), reg_weight=7.0, validate_penalty=counted)
+    with learner.learning(second) as session:
+        with torch.no_grad():
+            for weight in session.model.network.parameters():
+                weight += 0.5
+        batch = Batch(*second.valid)
+        session.train(False)
+        scores = session(batch.inputs)
+        plain, penalty = nn.functional.cross_entropy(scores, batch.labels), session.model.penalty()
+        assert penalty > 0
+        assert torch.equal(session.criterion(batch, scores), plain + penalty if counted else plain)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import forgetfree as ff
+from forgetfree.batches import Batch
 from forgetfree.lab.backbones.mlp import mlp
 from forgetfree.lab.backbones.resnet import resnet
 from forgetfree.methods.hat import HAT, Gates
@@ -116,7 +117,7 @@ def test_soft_gates_scale_gradients_by_what_is_left() -> None:
     half["gates.1"] = torch.linspace(0, 1, 12)
     grown = []
     for own in ({name: torch.zeros_like(value) for name, value in half.items()}, half):
-        learner.network.tickets = {"task 0": replace(ticket, own=own)}
+        learner.network._tickets = {"task 0": replace(ticket, own=own)}
         with learner.learning(images("mlp", 1)) as session:
             session.through = 0.5
             session(images("mlp", 1).train[0]).sum().backward()
@@ -200,7 +201,7 @@ def test_where_all_units_are_used_nothing_is_to_be_paid() -> None:
     first, second, _ = small_tasks()
     learner.learn(first)
     full = {name: torch.ones_like(value) for name, value in learner.network.tickets[first.name].own.items()}
-    learner.network.tickets = {first.name: replace(learner.network.tickets[first.name], own=full)}
+    learner.network._tickets = {first.name: replace(learner.network.tickets[first.name], own=full)}
     learner.learn(second)
     assert list(learner.tasks) == [first.name, second.name]
 
@@ -283,7 +284,7 @@ def test_an_answer_does_not_depend_on_weights_at_closed_gates(kind: str) -> None
     with torch.no_grad():
         for layer in learner.wiring.units:
             closed = gates[layer] == 0
-            learner.network.module.get_submodule(layer).weight[closed] = torch.inf
+            learner.network._module.get_submodule(layer).weight[closed] = torch.inf
             changed += int(closed.sum())
     learner.engine.forget_answers()
     assert changed
@@ -295,7 +296,7 @@ def test_where_gates_are_half_open_old_answers_move_and_are_not_kept_from_before
     learner.learn(task("a"))
     ticket = learner.network.tickets["a"]
     half = {name: torch.full_like(value, 0.5) for name, value in ticket.own.items() if name.startswith("gates.")}
-    learner.network.tickets = {"a": replace(ticket, own={**ticket.own, **half})}
+    learner.network._tickets = {"a": replace(ticket, own={**ticket.own, **half})}
     learner.engine.forget_answers()
     before = learner.predict(inputs, "a")
     assert torch.equal(learner.predict(inputs, "a"), before)
@@ -392,3 +393,39 @@ def test_a_removed_task_gives_its_units_back() -> None:
     assert all(torch.equal(value, gates[layer]) for layer, value in learner.used().items())
     learner.remove("a")
     assert all(not value.any() for value in learner.used().values())
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_epoch_is_chosen_with_the_penalty_or_without(counted: bool) -> None:
+    (first,) = small_tasks(1)
+    with HAT(mlp(inputs=8, hidden=(12,)), seed=1, validate_penalty=counted).learning(first) as session:
+        session.train(False)
+        (inputs, labels), model = first.valid, session.model
+        scores = session(inputs)
+        plain, penalty = F.cross_entropy(scores, labels), model.penalty()
+        assert penalty > 0
+        assert torch.equal(session.criterion(Batch(inputs, labels), scores), plain + penalty if counted else plain)
+
+
+@pytest.mark.parametrize("method", ["hat", "gpm"])
+def test_gradients_are_protected_also_where_moving_a_module_makes_new_parameters(method: str) -> None:
+    """As on devices whose tensors cannot take the place of a CPU's: `to` puts other parameters into the module."""
+    first, second, _ = small_tasks()
+    found = []
+    for replaces in (False, True):
+        learner = ff.METHODS[method](built("mlp"), recipe=RECIPE)
+        learner.learn(first)
+        with learner.learning(second) as session:
+            session.train()
+            session.loss(Batch(*second.train)).backward()
+            before = dict(session.named_parameters())
+            torch.__future__.set_overwrite_module_params_on_conversion(replaces)
+            try:
+                session.double().float()
+            finally:
+                torch.__future__.set_overwrite_module_params_on_conversion(False)
+            assert any(before[name] is not value for name, value in session.named_parameters()) is replaces
+            session.zero_grad()
+            session.loss(Batch(*second.train)).backward()
+            found.append({name: value.grad for name, value in session.named_parameters()})
+    assert all(torch.equal(found[0][name], value) for name, value in found[1].items())

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 import forgetfree as ff
 from few_shots import accuracies, backbone, kept, sessions
+from forgetfree.heads import HEADS
 from forgetfree.methods import METHODS, NCM
 
 RECIPE = ff.Recipe(epochs=8, batch_size=32, lr=0.02)
@@ -53,3 +55,46 @@ def test_a_session_adds_its_means_and_changes_nothing_else():
 
 def draws():
     return torch.Generator().manual_seed(7)
+
+
+def test_normalised_means_are_those_of_features_of_length_one():
+    tasks, _ = sessions(1)
+    learners = {
+        name: NCM(backbone(), recipe=RECIPE, heads=HEADS[name]) for name in ("euclidean", "cosine", "normalised")
+    }
+    for learner in learners.values():
+        for task in tasks:
+            learner.learn(task)
+    parts = {name: learner.task_modules(tasks[1].name) for name, learner in learners.items()}
+    features = parts["normalised"]["backbone"](tasks[1].train[0])
+    own = tasks[1].train[1] == 0
+    count, unit = len(tasks[0].classes), features / features.norm(dim=1, keepdim=True)
+    assert torch.allclose(parts["normalised"]["head"].means[count], unit[own].mean(0), atol=1e-6)
+    assert torch.allclose(parts["cosine"]["head"].means[count], features[own].mean(0), atol=1e-6)
+    assert torch.equal(parts["cosine"]["head"].means, parts["euclidean"]["head"].means)
+    answers = {name: learner.predict(tasks[1].train[0]) for name, learner in learners.items()}
+    assert answers["normalised"].amax() <= 1 + 1e-6
+    assert not torch.equal(answers["normalised"], answers["cosine"])
+
+
+def test_normalised_means_are_refused_where_features_are_compared_with_them_as_they_are():
+    heads = HEADS["normalised"]
+    with pytest.raises(ff.InputError, match=r"F2M's sessions learn by distances .* not 'normalised'"):
+        METHODS["f2m"](backbone(), heads=heads)
+    learner = METHODS["softnet"](backbone(), capacity=0.5, heads=heads)
+    with pytest.raises(ff.InputError, match=r"drift_compensation .* not 'normalised'"):
+        learner.drift_compensation = True
+
+
+def test_normalised_means_come_back_from_an_archive(tmp_path):
+    tasks, tests = sessions(1)
+    learner = NCM(backbone(), recipe=RECIPE, heads=HEADS["normalised"])
+    for task in tasks:
+        learner.learn(task)
+    ff.save(learner, tmp_path / "some.ticket")
+    again = ff.load(tmp_path / "some.ticket", backbone())
+    assert torch.equal(again.predict(tests[1][0]), learner.predict(tests[1][0]))
+    extra, _ = sessions(2)
+    for each in (learner, again):
+        each.learn(replace(extra[2], name="more"))
+    assert torch.equal(again.predict(tests[1][0]), learner.predict(tests[1][0]))

@@ -1,10 +1,13 @@
 """Finetune, single task and multitask: the references around WSN, and how they relate to each other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import forgetfree as ff
+from forgetfree.methods.multitask import mixed_task
 from forgetfree.testing import small_tasks
 
 Finetune, SingleTask, Multitask = (ff.METHODS[name] for name in ("finetune", "single_task", "multitask"))
@@ -65,6 +68,17 @@ def test_multitask_takes_each_sample_to_the_head_of_its_own_task():
     for task in tasks:
         accuracy = (answers(learner, task).argmax(1) == task.valid[1]).float().mean()
         assert accuracy > 0.95, (task.name, accuracy)
+
+
+def test_multitask_augments_each_image_as_its_own_task_asks_for():
+    first, second, _ = small_tasks()
+    tasks = [replace(first, augment=lambda inputs, _: inputs + 1), second]
+    mixed = mixed_task(tasks)
+    images, owners = mixed.train[0]
+    changed, same = mixed.augment((images, owners), torch.Generator())
+    assert torch.equal(same, owners)
+    assert torch.equal(changed, images + (owners == 0).float()[:, None])
+    assert mixed_task([first, second]).augment is None
 
 
 def test_multitask_answers_only_after_finish():

@@ -8,10 +8,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from forgetfree.batches import check_data
 from forgetfree.contracts import Task
 from forgetfree.errors import InputError
+from forgetfree.forms import anything, fields, listed, optional, row, tensor, text
 from forgetfree.samples import sized
 from forgetfree.tickets import Ticket
+
+DATA = row(tensor, tensor, kind=tuple)
+SESSIONS = listed(
+    fields({"name": text(), "classes": listed(anything, 1, kind=tuple), "train": DATA, "valid": optional(DATA)})
+)
+"""As an archive has them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +46,11 @@ class Collected:
         return {"sessions": [_stored(task) for task in self.tasks.values()]}
 
     def from_state(self, state: Mapping[str, Any], tickets: Mapping[str, Ticket], seed: int) -> "Collected":
-        return Collected({known["name"]: Task(**known) for known in state["sessions"]})
+        SESSIONS(state["sessions"], "sessions")
+        tasks = {known["name"]: Task(**known) for known in state["sessions"]}
+        for task in tasks.values():
+            check_data(task)
+        return Collected(tasks)
 
     def on(self, device: torch.device | str) -> "Collected":
         return self

@@ -101,9 +101,11 @@ class Balanced(IterableDataset[tuple[Any, int]]):
         self._draws, self._chance = draws, chance
         self._classes = list(_positions_by_class(data).values())
 
+    def __len__(self) -> int:
+        return len(self._classes) * max(map(len, self._classes))
+
     def __iter__(self) -> Iterator[tuple[Any, int]]:
-        length = len(self._classes) * max(map(len, self._classes))
-        return (self._data[at] for at in islice(self._drawn(self._chance()), length))
+        return (self._data[at] for at in islice(self._drawn(self._chance()), len(self)))
 
     def _drawn(self, chance: Generator) -> Iterator[int]:
         """Positions without end: in a round every class has one turn."""

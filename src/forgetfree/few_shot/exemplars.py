@@ -1,6 +1,6 @@
 """Exemplars: images of earlier classes that few-shot sessions train on again, and how they are chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from forgetfree.contracts import Task
+from forgetfree.contracts import Task, TaskRecord
 from forgetfree.errors import InputError
 from forgetfree.replay import ReplayStore
 from forgetfree.samples import joined_data, samples_at, samples_of
@@ -67,6 +67,15 @@ def check_classes(task: Task) -> None:
                 f"task {task.name!r}: no training image is of class {missing[0]!r}, so that it has no mean. Give "
                 "images of it, or leave it out of the classes."
             )
+
+
+def check_kept(replay: ReplayStore, learned: Mapping[str, TaskRecord]) -> None:
+    """Refuse stored images that are not like those the first session was learned on, or of a class nobody met."""
+    classes = sum(len(known.classes) for known in learned.values())
+    for label, images in replay.kept.items():
+        first = next(iter(learned.values())).inputs if learned else None
+        if not 0 <= label < classes or first is None or tuple(images.shape[1:]) != first[0]:
+            raise InputError(f"the stored exemplars of class {label} are not like what the sessions were learned on.")
 
 
 def check_keepable(task: Task) -> None:

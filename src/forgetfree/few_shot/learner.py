@@ -23,16 +23,18 @@ from torch import Tensor, nn
 from forgetfree import deprecation, settings, state
 from forgetfree.certificate import Verified
 from forgetfree.contracts import Inputs, LearnerState, Memory, Task, TaskRecord
+from forgetfree.copies import copy_learner, copy_state, copy_tree, refuse_pickling
 from forgetfree.engine import Context, Engine, ProgressCallback
 from forgetfree.errors import InputError, TaskError
-from forgetfree.few_shot.exemplars import check_classes, check_keepable, rehearsing
-from forgetfree.heads import HeadFactory, Prototypes, check_heads, head_name, linear_head, nearest_mean
+from forgetfree.few_shot.exemplars import check_classes, check_keepable, check_kept, rehearsing
+from forgetfree.heads import HEADS, HeadFactory, Prototypes, check_heads, head_name, linear_head, nearest_mean
 from forgetfree.modules import Placement
-from forgetfree.network import Layout, Masked, SharedNetwork
+from forgetfree.network import Layout, Masked, SharedNetwork, used_words
 from forgetfree.replay import ReplayStore
 from forgetfree.rng import check_seed
 from forgetfree.settings import FIXED, LATER, LOCAL, NEITHER, Whole
 from forgetfree.tickets import PackedMask
+from forgetfree.training.likeness import identified
 from forgetfree.training.phases import train
 from forgetfree.training.recipe import Recipe, is_recipe
 from forgetfree.training.session import Session, TaskModel
@@ -70,7 +72,9 @@ class FewShotLearner:
     default_session: ClassVar[Recipe] = Recipe()
     default_heads: ClassVar[Any] = staticmethod(nearest_mean)
     head_kind: ClassVar[type[nn.Module]] = Prototypes
-    head_words: ClassVar[str] = "this method answers by the nearest class mean: heads are 'euclidean' or 'cosine'"
+    head_words: ClassVar[str] = (
+        "this method answers by the nearest class mean: heads are 'euclidean', 'cosine' or 'normalised'"
+    )
     renamed: ClassVar[Mapping[str, str]] = {}
     """Fields that had other names once: old name → new one."""
 
@@ -98,7 +102,20 @@ class FewShotLearner:
     def __repr__(self) -> str:
         fields = settings.own_fields(type(self), FewShotLearner)
         said = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields)
-        return f"{type(self).__name__}({said}) with {len(self.tasks)} sessions and {len(self.classes)} classes"
+        sessions = f"{len(self.tasks)} session{'' if len(self.tasks) == 1 else 's'}"
+        met = f"{sessions} and {len(self.classes)} classes"
+        return f"{type(self).__name__}({said}) with {met}{used_words(self.network)}"
+
+    def __copy__(self) -> Any:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy_learner(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return refuse_pickling(self)
 
     # what a method says
 
@@ -231,7 +248,7 @@ class FewShotLearner:
     @property
     def tasks(self) -> Mapping[str, TaskRecord]:
         """What is learned, by name, in order."""
-        return self.engine.tasks
+        return self.engine.learned
 
     @property
     def base_name(self) -> str:
@@ -291,11 +308,13 @@ class FewShotLearner:
             training = {**beside, **exemplars, **self.engine.to_state(resumable)}
             training |= state.stored(self, names, resumable=resumable)
             arguments = settings.stored_fields(self) | {"heads": self.engine.kind_of_heads}
-            return LearnerState(self.network.module, arguments, memory, self.engine.learned, training, resumable)
+            learned, training = dict(self.tasks), copy_tree(training)
+            return LearnerState(self.network.module, arguments, memory, learned, training, resumable)
 
     @classmethod
     def from_state(cls, backbone: nn.Module, stored: LearnerState, **others: Any) -> "FewShotLearner":
         """A learner made again from what was stored."""
+        stored = copy_state(stored)
         shared = set(stored.memory.shared)
         arguments = settings.restored(cls, stored.arguments)
         learner = cls(backbone, **{**arguments, "masked": lambda name, *_: name in shared, **others})
@@ -303,6 +322,7 @@ class FewShotLearner:
         learner.replay = state.from_state(
             "exemplars", learner.replay, stored.training, stored.memory.tickets, learner.seed
         )
+        check_kept(learner.replay, stored.learned)
         names = (*cls.state, *cls.side, *(cls.resumable_state if stored.resumable else ()))
         state.restore(learner, names, stored)
         learner.engine.from_state(stored)
@@ -334,7 +354,7 @@ class FewShotLearner:
         """All that the network of the first session depends on, what every checkpoint says of itself apart."""
         said = {
             "base": self.base_kind(),
-            "head": head_name(self.first_head()),
+            "head": head_name(head) if (head := self.first_head()) in HEADS.values() else identified(head),
             "masked": settings.described(self.masked),
         }
         return {**said, **self._first_fields()}
@@ -352,6 +372,7 @@ class FewShotLearner:
             first=first.name if first else task,
             first_inputs=first.inputs if first else None,
             head=next(iter(self.engine.heads.kept.values()), None),
+            heads=self.heads,
         )
 
     def _placement(self) -> Placement:

@@ -14,7 +14,7 @@ from forgetfree.engine import Context
 from forgetfree.errors import InputError, LearningError
 from forgetfree.features import extract_features
 from forgetfree.few_shot.exemplars import with_shots
-from forgetfree.heads import HeadFactory, Metric, Prototypes, nearest_mean, similarity
+from forgetfree.heads import HeadFactory, Metric, Prototypes, example_head, nearest_mean, similarity
 from forgetfree.modules import as_call
 from forgetfree.replay import ReplayStore
 
@@ -31,19 +31,40 @@ def prototype_head(heads: HeadFactory | None, task: Task, means: Tensor) -> Prot
             f"task {task.name!r}: a class mean is not finite. The learner is as it was before. Check the inputs for "
             "NaN, or lower the learning rate."
         )
-    return Prototypes(means, metric_of(heads, task))
+    kind = kind_of(heads, task)
+    return Prototypes(means, kind.metric, unit=kind.unit)
 
 
 def metric_of(heads: HeadFactory | None, task: Task) -> Metric:
     """How near is measured, by the heads that a learner was built with."""
+    return kind_of(heads, task).metric
+
+
+def kind_of(heads: HeadFactory | None, task: Task) -> Prototypes:
+    """An example of the heads that a learner was built with."""
     head = (heads or nearest_mean)(1, task)
     assert isinstance(head, Prototypes)
-    return head.metric
+    return head
+
+
+def has_unit_means(heads: HeadFactory | None) -> bool:
+    """Whether these heads answer by means of features of length one."""
+    head = example_head(heads or nearest_mean)
+    return isinstance(head, Prototypes) and head.unit
+
+
+def refuse_unit_means(heads: HeadFactory | None, words: str) -> None:
+    """Refuse means of features of length one where features are compared with them as they are; `words` say why."""
+    if has_unit_means(heads):
+        raise InputError(f"{words}, so that heads are 'euclidean' or 'cosine', not 'normalised'.")
 
 
 def class_means(module: nn.Module, task: Task, data: Data, classes: Sequence[int], context: Context) -> Tensor:
-    """The mean features of these classes (as `task` labels them); no augmentation."""
-    return means_by_class(*features_of(module, task, data, context), classes)
+    """The mean features of these classes (as `task` labels them), as the heads want them; no augmentation."""
+    features, labels = features_of(module, task, data, context)
+    if has_unit_means(context.heads):
+        features = nn.functional.normalize(features, dim=1)
+    return means_by_class(features, labels, classes)
 
 
 def means_by_class(features: Tensor, labels: Tensor, classes: Sequence[int]) -> Tensor:

@@ -76,7 +76,7 @@ _ENTRIES = {
     ),
     "ewc": MethodEntry(
         "forgetfree.methods.ewc:EWC",
-        "One network, one head per task; what earlier tasks need is held by a quadratic penalty of this `reg_weight`.",
+        "One network, one head per task; what earlier tasks need is held by a quadratic penalty, `reg_weight` strong.",
         label="EWC", colour="#7a6000", marker="v",
     ),
     "hat": MethodEntry(

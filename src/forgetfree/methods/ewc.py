@@ -25,10 +25,14 @@ FISHER_BATCH = "how many samples' mean gradient is squared (EWC's lambda is tied
 
 @learner
 class EWC(TaskLearner):
-    """One network, one head per task; what earlier tasks need is held by a quadratic penalty of this `reg_weight`."""
+    """One network, one head per task; what earlier tasks need is held by a quadratic penalty, `reg_weight` strong.
+
+    With `validate_penalty` an epoch is chosen by the loss with the penalty in it, as the released code does.
+    """
 
     reg_weight: Annotated[float, Number(LAMBDA, 0), Was("strength")] = 5000.0
     fisher_batch: Annotated[int, Whole(FISHER_BATCH, 1)] = 20
+    validate_penalty: bool = True
 
     network_kind = MovingNetwork
     state = ("fisher", "merged")
@@ -48,7 +52,7 @@ class EWC(TaskLearner):
     def view(self, task: Task, context: Context) -> TaskModel:
         anchors = dict(self.network.module.named_parameters())  # all weights as the last task left them
         pulls = {name: self.reg_weight / 2 * fisher for name, fisher in self.fisher.items()}
-        return Anchored(self.network.trainable_view(), anchors, pulls)
+        return Anchored(self.network.trainable_view(), anchors, pulls, validates_penalty=self.validate_penalty)
 
     def keep(self, session: Session, context: Context) -> None:
         fresh, t = fisher_of(session, self.fisher_batch, context), self.merged
@@ -60,8 +64,16 @@ class EWC(TaskLearner):
 class Anchored(Plain):
     """A network that is pulled back: (lambda / 2) sum F (theta - theta*)^2."""
 
-    def __init__(self, network: nn.Module, anchors: Mapping[str, Tensor], pulls: Mapping[str, Tensor]):
+    def __init__(
+        self,
+        network: nn.Module,
+        anchors: Mapping[str, Tensor],
+        pulls: Mapping[str, Tensor],
+        *,
+        validates_penalty: bool = False,
+    ):
         super().__init__(network)
+        self.validates_penalty = validates_penalty
         self._held = {name: (anchors[name].detach(), pull) for name, pull in pulls.items()}
 
     def penalty(self) -> Tensor | None:
@@ -84,10 +96,12 @@ def fisher_of(session: Session, size: int, context: Context) -> dict[str, Tensor
     session.train()
     with torch.enable_grad():
         for batch in batches(task, task.train, size, order=order, loader=context.recipe.loader):
-            loss = task_loss(task, session(batch.inputs), batch.labels)
-            gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True, allow_unused=True)
-            for square, gradient in zip(squares.values(), gradients, strict=True):
-                square.addcmul_(gradient, gradient)
+            session.zero_grad()
+            # not by autograd.grad, which a reentrant gradient checkpoint refuses
+            task_loss(task, session(batch.inputs), batch.labels).backward()  # type: ignore[no-untyped-call]
+            for name, weight in weights.items():
+                if weight.grad is not None:
+                    squares[name].addcmul_(weight.grad, weight.grad)
             count += 1
     session.restore(before)  # norms have taken statistics meanwhile
     return {name: square / count for name, square in squares.items()}

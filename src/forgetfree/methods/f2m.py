@@ -57,6 +57,10 @@ class F2M(FewShotLearner):
         self.centre: Mapping[str, Tensor] = {}
         """Of the box: the shaken tensors as the first session left them."""
 
+    def check(self) -> None:
+        prototypes.refuse_unit_means(self.heads, "F2M's sessions learn by distances to class means")
+        self.network.check_like("centres of boxes", self.centre)
+
     @property
     def shaken(self) -> list[str]:
         """The tensors that are shaken in the first session and move in later ones."""
@@ -88,7 +92,7 @@ class Shaken(SeenThrough):
 
     def __init__(self, method: F2M, task: Task):
         super().__init__(method.network.trainable_view(), method.network.everything)
-        self.task, self.weights, self.shaken = task, method.network.weights, method.shaken
+        self.task, self.weights, self.shaken = task, dict(method.network.weights), method.shaken
         self.bound, self.draws, self.variant = method.bound, method.draws, method.variant
         self.std_weight, self.prototype_fixing = method.std_weight, method.prototype_fixing
 

@@ -73,7 +73,7 @@ class LeastImportant(SeenThrough):
 
     def __init__(self, method: FSLL, movable: Mapping[str, Tensor], start: Tensor, context: Context):
         super().__init__(method.network.view_of(context.first, movable), method.network.everything)
-        self.before, self.movable, self.start = method.network.weights, movable, start
+        self.before, self.movable, self.start = dict(method.network.weights), movable, start
         self.known, self.base = context.known, context.base
         self.margin, self.reg_weight, self.variant = method.margin, method.reg_weight, method.variant
 

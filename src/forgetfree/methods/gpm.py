@@ -18,7 +18,7 @@ from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLea
 from forgetfree.batches import batches
 from forgetfree.dense import MovingNetwork
 from forgetfree.errors import InputError, LearningError
-from forgetfree.modules import GradientHooks, as_call, clone
+from forgetfree.modules import GradientHooks, as_call
 from forgetfree.rng import generator
 from forgetfree.settings import Fraction, Whole, learner
 from forgetfree.views import Plain
@@ -102,7 +102,7 @@ class GPM(TaskLearner):
         """What every layer takes in, [rows, inputs of the layer], for some training samples drawn at random."""
         order = generator(context.seed, context.position, "representation")
         batch = next(batches(task, task.train, self.samples, order=order, loader=context.recipe.loader))
-        looked_at = clone(self.network.module).eval()
+        looked_at = self.network.module.eval()
         layers = _layers(looked_at)
         counts = dict(zip(layers, self.samples_per_layer or [self.samples] * len(layers), strict=True))
         seen: dict[str, list[Tensor]] = {}
@@ -135,7 +135,7 @@ class Projected(Plain):
     """The network with gradients projected off the bases; what has none, or full ones, stands still."""
 
     def __init__(self, network: MovingNetwork, bases: Mapping[str, Tensor] | None):
-        names = [name for name, _ in network.module.named_parameters()]
+        names = [entry.name for entry in network.layout()]
         roomy = {name for name, basis in (bases or {}).items() if basis.shape[1] < len(basis)}
         super().__init__(network.trainable_view(frozenset() if bases is None else frozenset(set(names) - roomy)))
         # session.train() puts norms in training mode, and they would take statistics

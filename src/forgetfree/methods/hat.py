@@ -22,6 +22,7 @@ from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLea
 from forgetfree.dense import MovingNetwork, Norm
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.modules import GradientHooks, as_call, freeze
+from forgetfree.recomputing import lend_again
 from forgetfree.rng import generator
 from forgetfree.settings import Number, learner
 from forgetfree.units import Layer, Wiring, along, ends, layer_at, wiring
@@ -38,12 +39,14 @@ class HAT(TaskLearner):
 
     `smax` is the steepness gates end with, `sparsity` the weight of the penalty (the paper's c). `hard` gates are 0 or
     1 in answers and in what is kept; under plain SGD old answers are then bit-identical. A loop of one's own says in
-    `session.through` how far the epoch has come; otherwise gates are as steep as they get from the start.
+    `session.through` how far the epoch has come; otherwise gates are as steep as they get from the start. With
+    `validate_penalty` an epoch is chosen by the loss with the penalty in it, as the released code does.
     """
 
     smax: Annotated[float, Number("the steepness of a gate", 1)] = 400.0
     sparsity: Annotated[float, Number("the weight of the penalty on newly used units", 0)] = 0.75
     hard: bool = False
+    validate_penalty: bool = True
 
     network_kind = partial(MovingNetwork, own_norms=True)  # a task's ticket: its norms and buffers, and its gates
     default_recipe = Recipe(optimizer="sgd", lr=0.05)
@@ -65,7 +68,10 @@ class HAT(TaskLearner):
         free = 1 - torch.cat([*used.values(), torch.zeros(0, device=context.placement.device)])
         # the penalty is c Σ a (1 - A) / Σ (1 - A), for the first task c times the mean gate
         price = self.sparsity * free / free.sum().clamp_min(torch.finfo(free.dtype).tiny)
-        return Gated(self.network.trainable_view(self._still()), gates, self.wiring, used, price, hard=self.hard)
+        view = self.network.trainable_view(self._still())
+        model = Gated(view, gates, self.wiring, used, price, hard=self.hard)
+        model.validates_penalty = self.validate_penalty
+        return model
 
     def keep(self, session: Session, context: Context) -> None:
         model = session.model
@@ -83,7 +89,7 @@ class HAT(TaskLearner):
 
     def used(self) -> dict[str, Tensor]:
         """A: the largest gate of every unit over all learned tasks, by layer."""
-        device = next(self.network.module.parameters()).device
+        device = self.network.placement.device
         nothing = {layer: torch.zeros(count, device=device) for layer, count in self.wiring.units.items()}
         every = [nothing, *(self.gates(task) for task in self.network.tickets)]
         return {layer: torch.stack([gates[layer] for gates in every]).amax(0) for layer in nothing}
@@ -193,10 +199,16 @@ class Gated(TaskModel):
         self._hooks.put_on(self.network)
         smax = self.gates.smax
         steep = 1 / smax + (smax - 1 / smax) * self.through
-        self._now = self.gates(steep) if self.training else self.gates.final(hard=self.hard)
+        gates = partial(self.gates, steep) if self.training else partial(self.gates.final, hard=self.hard)
+        self._put(gates)
         self._reached = set()
         args, kwargs = as_call(inputs)
-        return self.network(*args, **kwargs)
+        features = self.network(*args, **kwargs)
+        lend_again(features, self._now, self._put, partial(self._put, dict), gates)
+        return features
+
+    def _put(self, gates: Callable[[], Mapping[str, Tensor]]) -> None:
+        self._now = gates()
 
     def penalty(self) -> Tensor:
         """Σ a (1 - A), priced: a task prefers units that are used already."""

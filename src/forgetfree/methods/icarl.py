@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from forgetfree.authoring import Batch, Context, FewShotLearner, Session, Task, TaskModel
 from forgetfree.classifiers import grown
+from forgetfree.errors import InputError
 from forgetfree.few_shot.exemplars import REHEARSAL, herding, with_chosen
 from forgetfree.few_shot.prototypes import features_of, means_by_class, metric_of, prototype_head, without_gradient
 from forgetfree.masks import Masks
@@ -40,6 +41,11 @@ class ICaRL(FewShotLearner):
     def start(self) -> None:
         self.classifier: Mapping[str, Tensor] = {}
         """Weight and bias of the linear classifier that sessions grow; answers do not use it."""
+
+    def check(self) -> None:
+        shapes = {name: value.is_floating_point() * value.dim() for name, value in self.classifier.items()}
+        if shapes and (shapes != {"weight": 2, "bias": 1} or len(self.classifier["bias"]) != len(self.classes)):
+            raise InputError("the stored classifier is not one of the classes met.")
 
     def later(self, task: Task, context: Context) -> TaskModel:
         view = self.network.view_of(context.first)

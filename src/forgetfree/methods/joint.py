@@ -61,6 +61,7 @@ class Joint(FewShotLearner):
         """All data met, trained or only collected."""
 
     def check(self) -> None:
+        self.network.check_like("wrapped weights", self.wrapped)
         head = example_head(self.heads or linear_head)
         if next(head.parameters(), None) is None:
             raise InputError(
@@ -124,7 +125,7 @@ class Joint(FewShotLearner):
         return self.heads or linear_head
 
     def first(self, task: Task, context: Context) -> TaskModel:
-        return Mixed(self, self.network.trainable_view(), self.network.weights, context)
+        return Mixed(self, self.network.trainable_view(), dict(self.network.weights), context)
 
     def later(self, task: Task, context: Context) -> TaskModel:
         return Mixed(self, self.network.view_from(self.wrapped), self.wrapped, context)
@@ -222,6 +223,7 @@ def together(sessions: Mapping[str, Task]) -> Task:
         train=joined([task.train for task in tasks]),
         valid=joined(valid) if len(valid) == len(tasks) else None,
         augment=tasks[0].augment,
+        loss=tasks[0].loss,
     )
 
 

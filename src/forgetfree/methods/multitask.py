@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
 from forgetfree.batches import check_data
-from forgetfree.contracts import Data
+from forgetfree.contracts import Augment, Data
 from forgetfree.dense import MovingNetwork
 from forgetfree.engine import ProgressCallback, RowNames
 from forgetfree.errors import InputError, TaskError
@@ -78,13 +78,13 @@ class Multitask(TaskLearner):
             heads.append(self.engine.heads.new(each, features))
         return ManyHeads(network, nn.ModuleList(heads), task.width, int(features.shape[-1]))
 
-    def predict(self, inputs: Inputs, task: str | RowNames) -> Any:
+    def predict(self, inputs: Inputs, task: str | RowNames | None = None) -> Any:
         """Scores per class of `task`, or of the task named for each row."""
         asked = task if isinstance(task, list | tuple) else (task,)
         for name in self.collected:
             if name in asked and name not in self.tasks:
                 raise TaskError(f"task {name!r} is collected but not trained: call finish() once, after the last task.")
-        return self.engine.predict(inputs, task)
+        return self.engine.predict(inputs, self.engine.said(task))
 
     def forget(self, task: str) -> None:
         """Its head goes. What it did to the shared weights stays in them."""
@@ -123,7 +123,7 @@ def check_mixable(task: Task, collected: Mapping[str, Task]) -> None:
     """Refuse a task that cannot be mixed with others."""
     if task.name in collected:
         raise TaskError(f"task {task.name!r} is collected already; collected tasks are {list(collected)}.")
-    if not task.classifies:
+    if not task.classifies or callable(task.loss):
         raise InputError(f"multitask mixes classification tasks only; {task.name!r} has a loss of its own.")
     for data in (task.train, task.valid):
         if data is not None and not (isinstance(data, tuple | list) and isinstance(data[0], Tensor)):
@@ -147,4 +147,25 @@ def mixed_task(tasks: list[Task]) -> Task:
     train = mixed([task.train for task in tasks])
     assert train is not None
     widest = max(task.width for task in tasks)
-    return Task("all tasks", tuple(range(widest)), train, mixed([task.valid for task in tasks]))
+    valid = mixed([task.valid for task in tasks])
+    return Task("all tasks", tuple(range(widest)), train, valid, augment=each_by_its_own(tasks))
+
+
+def each_by_its_own(tasks: list[Task]) -> Augment | None:
+    """Images of a mixed batch, each augmented as its own task asks for; None where no task does."""
+    if not any(task.augment for task in tasks):
+        return None
+
+    def augment(inputs: Inputs, chance: torch.Generator) -> Inputs:
+        assert isinstance(inputs, tuple)
+        images, owners = inputs
+        changed = images.clone()
+        for t, task in enumerate(tasks):
+            own = owners == t
+            if task.augment is not None and bool(own.any()):
+                augmented = task.augment(images[own], chance)
+                assert isinstance(augmented, Tensor)
+                changed[own] = augmented
+        return changed, owners
+
+    return augment

@@ -63,7 +63,7 @@ class Packing(SeenThrough):
 
     def __init__(self, view: TrainableView, network: SharedNetwork, capacity: float, retrain_epochs: int | None):
         super().__init__(view, network.everything)
-        self.used, self.capacity, self.retrain_epochs = network.used, capacity, retrain_epochs
+        self.used, self.capacity, self.retrain_epochs = dict(network.used), capacity, retrain_epochs
         self.chosen: dict[str, Tensor] = {}
 
     def prune(self, _: Session | None = None) -> None:

@@ -9,6 +9,7 @@ HardNet has no minor weights: its mask is zero there, and its sessions only add 
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -60,6 +61,8 @@ class SoftNet(FewShotLearner):
 
     def check(self) -> None:
         moving_in(self.trainable_block, self.network.weights)  # a block that is not there is refused now
+        if self.drift_compensation:
+            prototypes.refuse_unit_means(self.heads, "drift_compensation moves class means along with features")
 
     def first(self, task: Task, context: Context) -> TaskModel:
         return Soft(self)
@@ -102,7 +105,7 @@ class SoftNet(FewShotLearner):
 
     def minor(self, number: int) -> Minor:
         """Minor weights of the draw with this number."""
-        return Minor({name: value.shape for name, value in self.network.weights.items()}, self.seed, number)
+        return Minor(self.network.shapes, self.seed, number)
 
     def soft_mask(self, name: str) -> Tensor:
         """m_soft of one tensor: one on major weights, in [0, 1) elsewhere."""
@@ -134,7 +137,8 @@ class Soft(TaskModel):
     def forward(self, inputs: Inputs) -> Any:
         if self.training and self.soft_from_epoch is not None and self.epoch >= self.soft_from_epoch:
             self.minor.resample(self.epoch if self.resample == "epoch" else self.minor.draw + 1)
-        return self.network(inputs, self.scores.soft(self.capacity, self.minor))  # lines 4 and 6; 7-8: the optimizer
+        masks = partial(self.scores.soft, self.capacity, self.minor)
+        return self.network(inputs, masks)  # lines 4 and 6; 7-8: the optimizer
 
     def ticket(self) -> Masks:
         return self.scores.top(self.capacity)

@@ -37,6 +37,9 @@ class SupSup(TaskLearner):
         self.averaged = 0
         self.network.renew(self.free)
 
+    def check(self) -> None:
+        self.network.check_like("mean scores", self.mean_scores)
+
     def view(self, task: Task, context: Context) -> TaskModel:
         weights = self.network.weights
         random = Scores.random(weights, derive(context.seed, context.position, "scores"))

@@ -49,7 +49,7 @@ class WSN(TaskLearner):
     def forget(self, task: str) -> None:
         self.removals += 1
         alone = self.network.remove(
-            task, lambda name: layer_init(self.network.weights[name].shape, self.seed, "removal", self.removals, name)
+            task, lambda name: layer_init(self.network.shapes[name], self.seed, "removal", self.removals, name)
         )
         self.scores = self.scores.redrawn(alone, self.seed, "scores of removal", self.removals)
 

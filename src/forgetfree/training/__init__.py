@@ -1,6 +1,6 @@
 """Training: a Recipe says how, a Session is one task being learned, `fit` is the only optimisation loop."""
 
-from forgetfree.training.loop import Progress, ProgressCallback, fit
+from forgetfree.training.loop import Progress, ProgressCallback, evaluate, fit, standing_in
 from forgetfree.training.recipe import Recipe
 from forgetfree.training.session import Fitted, Phase, Session, TaskModel, task_loss
 
@@ -12,6 +12,8 @@ __all__ = [
     "Recipe",
     "Session",
     "TaskModel",
+    "evaluate",
     "fit",
+    "standing_in",
     "task_loss",
 ]

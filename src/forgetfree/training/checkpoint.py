@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forgetfree.batches import tensors_of
-from forgetfree.contracts import Data
-from forgetfree.errors import InputError, LearningError
-from forgetfree.files import digest_of, load_tree, save_tree
-from forgetfree.training.recipe import Recipe, plain
+from forgetfree.errors import FileError, InputError, LearningError
+from forgetfree.files import digest_of, is_there, load_tree, save_tree
+from forgetfree.forms import FormError
+from forgetfree.training.likeness import alike, fingerprint, identified
+from forgetfree.training.recipe import Recipe
+from forgetfree.training.remembered import check_alike, check_checkpoint, check_optimizer
 from forgetfree.training.session import Fitted, Session
 
 log = logging.getLogger("forgetfree")
@@ -46,7 +47,7 @@ class Course:
             log.info("task %r has no validation set: the last epoch is kept.", session.task.name)
         if self.path is not None:
             self.identity = _identity(session, recipe, seed, position)
-            if self.path.exists():
+            if is_there(self.path):
                 self._resume()
 
     @property
@@ -133,16 +134,26 @@ class Course:
     def _resume(self) -> None:
         assert self.path is not None
         saved = load_tree(self.path, CHECKPOINT)
-        known = saved["identity"]
+        known = saved.get("identity") if isinstance(saved, dict) else None
+        if not isinstance(known, dict):
+            raise self._damaged("it does not say of which learning it is")
         # checkpoints written before learners had fields do not have them
         asked = [key for key in self.identity if key != "learner" or key in known]
-        different = [key for key in asked if known.get(key) != self.identity[key]]
+        different = [key for key in asked if not alike(known.get(key), self.identity[key])]
         if different:
             raise InputError(
                 f"{self.path} is the checkpoint of another learning; it differs in "
                 + "; ".join(_differing(key, known.get(key), self.identity[key]) for key in different)
                 + ". Nothing was changed: pass another path, or delete the file to start again."
             )
+        try:
+            self._check(saved)
+            if saved["optimizer"] is not None:
+                self._load_optimizer(saved["optimizer"])
+            if self.scheduler is not None:
+                self.scheduler.load_state_dict(saved["scheduler"])
+        except (FormError, ValueError, LookupError, TypeError, RuntimeError) as error:
+            raise self._damaged(str(error)) from error
         if saved["circumstances"] != _circumstances():
             log.warning(
                 "%s was written under other circumstances (%s there, %s here): the result may differ in its last bits.",
@@ -151,14 +162,28 @@ class Course:
                 _circumstances(),
             )
         self.session.restore(saved["state"])
-        if saved["optimizer"] is not None:
-            self.optimizer.load_state_dict(saved["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(saved["scheduler"])
         self.best, self.best_epoch, self.best_loss = saved["best"], saved["best_epoch"], saved["best_loss"]
         self.patience, self.curves, self.complete = saved["patience"], saved["curves"], saved["complete"]
         self.earlier = saved["seconds"]
         log.info("task %r: goes on after epoch %d, from %s.", self.session.task.name, len(self.curves), self.path)
+
+    def _check(self, saved: dict[str, Any]) -> None:
+        check_checkpoint(saved, self.session, self.recipe)
+        if saved["optimizer"] is not None:
+            sizes = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            check_optimizer(saved["optimizer"], self.optimizer.state_dict(), self.recipe, sizes)
+        if self.scheduler is not None:
+            check_alike(saved.get("scheduler"), self.scheduler.state_dict(), "what its scheduler knew")
+
+    def _load_optimizer(self, saved: dict[str, Any]) -> None:
+        before = [dict(group) for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(saved)
+        for known, group in zip(before, self.optimizer.param_groups, strict=True):
+            for name, value in known.items():  # what optimizers of other versions did not have
+                group.setdefault(name, value)
+
+    def _damaged(self, why: str) -> FileError:
+        return FileError(f"{self.path} cannot be gone on from: {why.rstrip('.')}. Delete it to start again.")
 
 
 def _identity(session: Session, recipe: Recipe, seed: int, position: int) -> dict[str, Any]:
@@ -168,23 +193,16 @@ def _identity(session: Session, recipe: Recipe, seed: int, position: int) -> dic
         "task": task.name,
         "classes": list(task.classes),
         "outputs": task.width,
-        "loss": plain(task.loss),
-        "augment": plain(task.augment),
-        "train": _fingerprint(task.train),
-        "valid": _fingerprint(task.valid) if task.valid is not None else None,
+        "loss": identified(task.loss),
+        "augment": identified(task.augment),
+        "train": fingerprint(task.train),
+        "valid": fingerprint(task.valid) if task.valid is not None else None,
         "seed": seed,
         "position": position,
         "learner": session.settings,
-        **{f"recipe.{name}": value for name, value in recipe.described().items()},
+        **{f"recipe.{name}": identified(value) for name, value in vars(recipe).items()},
         "start": digest_of(session.state()),
     }
-
-
-def _fingerprint(data: Data) -> str:
-    """A digest of tensors; of a Dataset, which may be too large to read twice, only its type."""
-    if not isinstance(data, tuple | list):
-        return type(data).__name__
-    return digest_of({"labels": data[1]} | {str(i): value for i, value in enumerate(tensors_of(data[0]))})
 
 
 def _circumstances() -> dict[str, Any]:
@@ -193,6 +211,6 @@ def _circumstances() -> dict[str, Any]:
 
 def _differing(key: str, there: Any, here: Any) -> str:
     if isinstance(there, dict) and isinstance(here, dict):
-        names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+        names = [name for name in {**there, **here} if not alike(there.get(name), here.get(name))]
         return "; ".join(_differing(name, there.get(name), here.get(name)) for name in names)
     return f"{key}: {there!r} there, {here!r} here"

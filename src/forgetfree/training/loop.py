@@ -4,10 +4,12 @@ An error, Ctrl-C or a killed process leaves the learner as it was; with a checkp
 epoch, to the same bits.
 """
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,7 @@ from forgetfree.errors import InputError, LearningError
 from forgetfree.rng import generator, preserved_rng, seed_all
 from forgetfree.training.checkpoint import Course
 from forgetfree.training.recipe import Recipe
+from forgetfree.training.remembered import check_kept, is_of
 from forgetfree.training.schedules import factor_at
 from forgetfree.training.session import Fitted, Session
 
@@ -46,6 +49,18 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
+StandIn = Callable[[Session, Recipe], Fitted]
+_stand_in: ContextVar[StandIn | None] = ContextVar("stand-in of fit", default=None)
+
+
+@contextmanager
+def standing_in(stand_in: StandIn | None) -> Iterator[None]:
+    """Call this wherever `fit` would train, to see what a method asks of it; None lets it train again."""
+    before = _stand_in.set(stand_in)
+    try:
+        yield
+    finally:
+        _stand_in.reset(before)
 
 
 def fit(
@@ -59,12 +74,14 @@ def fit(
     progress: ProgressCallback | None = None,
 ) -> Fitted:
     """Train the session's task by the recipe and leave the session in its best state."""
+    if (stand_in := _stand_in.get()) is not None:
+        return stand_in(session, recipe)
     task, device = session.task, next(session.parameters()).device
     optimizer = recipe.build(session.moving())
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", group.get("lr", 0.0))
     if recipe.carry_optimizer and carried:
-        _carry(session, optimizer, carried)
+        _carry(session, optimizer, carried, recipe)
     run = Course(session, recipe, optimizer, checkpoint, seed, position)
     started = time.monotonic()
     plain = torch.autocast(device.type, enabled=False)  # the caller's would reach into backward()
@@ -163,11 +180,26 @@ def _epoch(
             part = (watch.epoch + (number - 1) / (last + 1)) / recipe.epochs
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor_at(recipe.schedule, part, recipe.warmup or 0.0)
-        take_step()
+        optimizer.step(again) if asks_again else take_step()
         clear()
         waiting = 0
+        asked.clear()
 
-    take_step = quick_step(optimizer)
+    def again() -> float:
+        """The mean loss of the group of batches, and its gradient, once more."""
+        clear()
+        shares = []
+        for each in asked:
+            with low_precision():
+                share = session.loss(each) / len(asked)
+            share.backward()  # type: ignore[no-untyped-call]
+            shares.append(float(share.detach()))
+        if recipe.clip is not None:
+            nn.utils.clip_grad_norm_(parameters, recipe.clip)
+        return sum(shares)
+
+    take_step, asks_again = quick_step(optimizer), needs_closure(optimizer)
+    asked: list[Batch] = []
     clear()
     number = 1
     last = (count_batches(task.train, recipe.batch_size) or 1) - 1
@@ -185,6 +217,8 @@ def _epoch(
             )
         (value / recipe.accumulate if recipe.accumulate > 1 else value).backward()  # type: ignore[no-untyped-call]
         total, count, waiting = total + amount * len(batch), count + len(batch), waiting + 1
+        if asks_again:
+            asked.append(batch)
         if waiting == recipe.accumulate:
             step()
         watch.tick(number, total / count, optimizer)
@@ -194,6 +228,12 @@ def _epoch(
     if not count:
         raise InputError(f"task {task.name!r} is empty: its training data gave no batch.")
     return total / count
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step asks for the loss again and again, as that of LBFGS does."""
+    asked = inspect.signature(optimizer.step).parameters.get("closure")
+    return asked is not None and asked.default is asked.empty
 
 
 def quick_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
@@ -264,9 +304,12 @@ class _Watch:
         )
 
 
-def _carry(session: Session, optimizer: torch.optim.Optimizer, carried: Mapping[str, dict[str, Any]]) -> None:
+def _carry(
+    session: Session, optimizer: torch.optim.Optimizer, carried: Mapping[str, dict[str, Any]], recipe: Recipe
+) -> None:
     for name, parameter in session.moving().items():
-        if name in session.carried and name in carried:
+        if name in session.carried and name in carried and is_of(carried[name], recipe):  # not of another optimizer
+            check_kept(carried[name], parameter, recipe, f"what the optimizer knew of {name}")
             optimizer.state[parameter] = {
                 key: value.detach().clone() if isinstance(value, Tensor) else value
                 for key, value in carried[name].items()

@@ -9,10 +9,13 @@ from torch import nn
 
 from forgetfree.batches import OURS
 from forgetfree.errors import InputError
+from forgetfree.forms import short
 from forgetfree.modules import full_name
 from forgetfree.training.schedules import SCHEDULES
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+LARGEST = 1 << 62
+"""Of a whole number: what torch and floats can still hold."""
 OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop")
 SchedulerFactory = Callable[[torch.optim.Optimizer], Any]
 """An optimizer → a scheduler of torch.optim.lr_scheduler, which is stepped after every epoch."""
@@ -58,12 +61,13 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 1), ("accumulate", 1), ("eval_batch_size", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"Recipe({name}=…) is a whole number of at least {least}; got {value!r}.")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+                raise InputError(f"Recipe({name}=…) is a whole number of at least {least}; got {short(value)}.")
         for name in ("lr", "weight_decay", "momentum", "factor", "min_lr", "clip"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) and not (name == "clip" and value is None):
-                raise InputError(f"Recipe({name}=…) is a number; got {value!r}.")
+            number = isinstance(value, float) or (isinstance(value, int) and abs(value) <= LARGEST)
+            if not number and not (name == "clip" and value is None):
+                raise InputError(f"Recipe({name}=…) is a number; got {short(value)}.")
         if not callable(self.optimizer) and self.optimizer not in OPTIMIZERS:
             raise InputError(
                 f"Recipe(optimizer=…) is one of {list(OPTIMIZERS)} or a function of the parameters; got "
@@ -84,6 +88,14 @@ class Recipe:
             raise InputError(f"Recipe(clip=…) is None or a gradient norm above 0; got {self.clip!r}.")
         if self.autocast not in (None, "bfloat16"):
             raise InputError(f"Recipe(autocast=…) is None or 'bfloat16'; got {self.autocast!r}.")
+        if not isinstance(self.carry_optimizer, bool):
+            raise InputError(f"Recipe(carry_optimizer=…) is True or False; got {self.carry_optimizer!r}.")
+        if self.groups is not None and not _are_groups(self.groups):
+            raise InputError(
+                f"Recipe(groups=…) has numbers by part and name, as in {{'head': {{'lr': 0.1}}}}; got {self.groups!r}."
+            )
+        if self.loader is not None and not isinstance(self.loader, Mapping):
+            raise InputError(f"Recipe(loader=…) has keywords for torch's DataLoader; got {self.loader!r}.")
         clash = OURS & set(self.loader or {})
         if clash:
             raise InputError(f"Recipe(loader=…) cannot set {sorted(clash)}: batches and their order are the recipe's.")
@@ -161,6 +173,16 @@ class Recipe:
         return cls(**{**settings, "optimizer": missing})
 
 
+def _are_groups(groups: Any) -> bool:
+    """Whether these are settings of an optimizer, by the names of parts."""
+    if not isinstance(groups, Mapping) or not all(isinstance(each, Mapping) for each in groups.values()):
+        return False
+    values = [value for each in groups.values() for value in each.values()]
+    single = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+    named = all(isinstance(name, str) for name in groups)
+    return named and all(one is None or isinstance(one, int | float) for one in single)
+
+
 def check_recipe(what: str, recipe: Recipe) -> Recipe:
     """`recipe` itself, if it is one."""
     if not isinstance(recipe, Recipe):
@@ -186,7 +208,9 @@ def plain(value: Any) -> Any:
 
 def _fused(kind: Any, parameters: Any, settings: dict[str, Any]) -> torch.optim.Optimizer:
     """The optimizer as one kernel, five times faster on a CPU, where the device and the types allow it."""
+    groups = parameters if parameters and isinstance(parameters[0], dict) else [{"params": parameters}]
+    fused = all(value.is_floating_point() for group in groups for value in group["params"])  # complex numbers are not
     try:
-        return kind(parameters, fused=True, **settings)  # type: ignore[no-any-return]
+        return kind(parameters, fused=fused, **settings)  # type: ignore[no-any-return]
     except RuntimeError:
         return kind(parameters, **settings)  # type: ignore[no-any-return]

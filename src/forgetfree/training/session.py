@@ -22,6 +22,7 @@ from forgetfree.contracts import Inputs, Task
 from forgetfree.errors import InputError, LearningError
 from forgetfree.heads import HeadFactory
 from forgetfree.modules import Placement, load_tensors, named_tensors
+from forgetfree.python_state import untouched
 from forgetfree.training.recipe import Recipe
 
 
@@ -64,6 +65,16 @@ class TaskModel(nn.Module):
     """What it sees of the learner's network."""
     head: HeadFactory | None = None
     """What makes the head to learn with, where that is not the one to answer with."""
+    validates_penalty: bool = False
+    """Whether an epoch is chosen by the loss with the penalty in it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """In eval mode nothing is written down, neither in tensors nor in plain attributes."""
+        runs = self.runs()
+        if runs is None or runs.training:
+            return super().__call__(*args, **kwargs)
+        with untouched(runs):
+            return super().__call__(*args, **kwargs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TaskModel":
         """Constants of the method (class means, the network before, bases) follow to a device, never to a type."""
@@ -93,6 +104,12 @@ class TaskModel(nn.Module):
     def ticket(self) -> Any:
         """The masks by which the shared network keeps what a first few-shot session has learned."""
         return getattr(self, "masks", None)
+
+    def runs(self) -> nn.Module | None:
+        """The module that is called while the session learns: the network itself, or the copy inside of a view."""
+        network = getattr(self, "network", None)
+        inside = getattr(network, "private_copy", network)
+        return inside if isinstance(inside, nn.Module) else None
 
     def settled(self) -> Any:
         """The part that the shared network takes back, as it is to be stored."""
@@ -138,15 +155,22 @@ class Session(nn.Module):
         self._door = door
         self._placement = placement
         self._form = self._forms()
+        self._infinite = infinite_buffers(self)
 
     def forward(self, inputs: Inputs) -> Tensor:
         self._check_open()
         if plainly_like(inputs, self.inputs, self._placement.device):
-            scores: Tensor = self.head(self.model(inputs))
-            return scores
+            return self._scores(inputs)
         cast = self._placement.cast(inputs)
         with explained(cast, self.inputs, self.task.name):
-            scores = self.head(self.model(cast))
+            return self._scores(cast)
+
+    def _scores(self, inputs: Inputs) -> Tensor:
+        if self.training:
+            scores: Tensor = self.head(self.model(inputs))
+            return scores
+        with untouched(self.head):
+            scores = self.head(self.model(inputs))
             return scores
 
     @property
@@ -198,21 +222,18 @@ class Session(nn.Module):
         return loss if penalty is None else loss + penalty
 
     def criterion(self, batch: Batch, scores: Tensor) -> Tensor:
-        """By what an epoch is chosen: the method's own, or the task's loss of these scores."""
+        """By what an epoch is chosen: the method's own, or the task's loss of these scores; some add their penalty."""
         own = type(self.model).criterion is not TaskModel.criterion
         value = self.model.criterion(self._placed(batch), self.head) if own else None
-        return task_loss(self.task, scores, batch.labels) if value is None else value
+        loss = task_loss(self.task, scores, batch.labels) if value is None else value
+        penalty = self.model.penalty() if self.model.validates_penalty else None
+        return loss if penalty is None else loss + penalty
 
     def keep(self, selection: str = "as kept by the caller's own loop", fitted: Fitted | None = None) -> None:
         """Make the task the learner's, as it stands now; all of it or, on an error, nothing."""
         self._check_open()
         self._check_form()
-        for name, parameter in self.moving().items():
-            if not bool(parameter.isfinite().all()):
-                raise LearningError(
-                    f"task {self.task.name!r}: {name} holds values that are not finite, so it is not kept. Lower the "
-                    "learning rate, or clip gradients."
-                )
+        self._check_finite()
         self._door.keep(self, selection, fitted)
         self._door.kept, self._door.open = True, False
 
@@ -252,6 +273,20 @@ class Session(nn.Module):
         """Take the parameters that there are now for those that belong here: a phase has begun."""
         self._form = self._forms()
 
+    def _check_finite(self) -> None:
+        """Refuse what is no number any more; a buffer that never was one, as a mask of infinities, is left alone."""
+        for name, parameter in self.moving().items():
+            if not bool(parameter.isfinite().all()):
+                raise LearningError(
+                    f"task {self.task.name!r}: {name} holds values that are not finite, so it is not kept. Lower the "
+                    "learning rate, or clip gradients."
+                )
+        for name in sorted(infinite_buffers(self) - self._infinite):
+            raise LearningError(
+                f"task {self.task.name!r}: {name}, which the module wrote while it learned, holds values that are not "
+                "finite, so it is not kept. Check the inputs for NaN and infinity, or lower the learning rate."
+            )
+
     def _check_open(self) -> None:
         if not self._door.open:
             raise LearningError(
@@ -259,11 +294,18 @@ class Session(nn.Module):
             )
 
 
+def infinite_buffers(session: Session) -> set[str]:
+    """The buffers of model and head in which some value is not finite."""
+    ours = {_short(name): value for name, value in session.named_buffers() if _is_ours(name)}
+    return {name for name, value in ours.items() if not value.is_meta and not bool(value.isfinite().all())}
+
+
 def task_loss(task: Task, outputs: Tensor, labels: Tensor) -> Tensor:
     """The loss of `task`, with labels in the type and on the device that it needs."""
     labels = labels.to(outputs.device)
     if task.classifies:
-        return task.criterion(outputs, labels.long())
+        labels = labels.long()
+        return _own_loss(task, outputs, labels) if callable(task.loss) else task.criterion(outputs, labels)
     if isinstance(task.loss, str):
         labels = labels.to(outputs.dtype)
         if (*labels.shape, 1) == tuple(outputs.shape):
@@ -273,6 +315,17 @@ def task_loss(task: Task, outputs: Tensor, labels: Tensor) -> Tensor:
                 f"task {task.name!r}: outputs have shape {tuple(outputs.shape)}, labels {tuple(labels.shape)}; "
                 f"{task.loss} needs them equal."
             )
+    return task.criterion(outputs, labels)
+
+
+def _own_loss(task: Task, outputs: Tensor, labels: Tensor) -> Tensor:
+    """The caller's loss; weights for some of the classes, as of one session among several, are refused."""
+    weights = getattr(task.loss, "weight", None)
+    if isinstance(weights, Tensor) and weights.dim() == 1 and len(weights) != outputs.shape[-1]:
+        raise InputError(
+            f"task {task.name!r}: its loss has weights for {len(weights)} classes, and there are scores for "
+            f"{outputs.shape[-1]}. Give a weight for each."
+        )
     return task.criterion(outputs, labels)
 
 
