@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: install demo test test-all lint types bench clean
+.PHONY: install demo test test-all soak lint types bench clean
 .DEFAULT_GOAL := demo
 
 install: $(READY)
@@ -25,6 +25,9 @@ test: install lint
 test-all: install lint
 	$(RUN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,test-integrations]'
 	$(RUN)/python -m pytest -n 2
+
+soak: install
+	PYTHONPATH=tests $(RUN)/python -m soak
 
 lint: install
 	$(RUN)/ruff check .

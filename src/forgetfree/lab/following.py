@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from forgetfree.errors import FileError, InputError
+from forgetfree.files import open_plain
 from forgetfree.lab.records import Record, RunFolder
+from forgetfree.lab.run_forms import is_event
 
 Event = dict[str, Any]
 State = Literal["waiting", "running", "stopped", "finished"]
 QUIET = 5.0
 """Seconds without an event after which a lock that is free means that nobody runs the run."""
+LONGEST_LINE = 1 << 20
+"""Bytes of a line that is read as one; the longest event so far has a hundredth of that."""
 TYPICAL = 5
 """How many of the tasks learned last say how long the next will take."""
 
@@ -44,9 +48,9 @@ class Follower:
     def news(self) -> News:
         """The events since the last look; lines that are none are left out."""
         try:
-            with self._file.open("rb") as stream:
+            with open_plain(self._file) as stream:
                 return self._read(stream)
-        except FileNotFoundError:
+        except OSError:  # not there, or nothing that events could be read from
             anew, self._offset = self._offset > 0, 0
             return News([], anew)
 
@@ -58,8 +62,8 @@ class Follower:
             self._offset, self._inode = 0, about.st_ino
         stream.seek(self._offset)
         events = []
-        for line in stream:
-            if not line.endswith(b"\n"):  # being written
+        for line in iter(lambda: stream.readline(LONGEST_LINE), b""):
+            if not line.endswith(b"\n") and len(line) < LONGEST_LINE:  # being written
                 break
             self._offset += len(line)
             events += _parsed(line)
@@ -276,9 +280,9 @@ def as_events(record: Record, ended: float) -> list[Event]:
 
 def _parsed(line: bytes) -> list[Event]:
     """The event of a line; a killed process may have left half a line before it."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         event = json.loads(line[max(0, line.rfind(b'{"time"')) :])
-        if isinstance(event, dict) and {"time", "event"} <= event.keys():
+        if is_event(event):
             return [event]
     return []
 

@@ -13,7 +13,7 @@ import math
 import shutil
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -23,7 +23,9 @@ import filelock
 import tomli_w
 
 from forgetfree.errors import FileError, InputError
-from forgetfree.files import write_atomically
+from forgetfree.files import read_plain, write_atomically
+from forgetfree.forms import Form, FormError
+from forgetfree.lab import chance
 from forgetfree.lab.metrics import (
     SessionAccuracy,
     average_accuracy,
@@ -32,6 +34,11 @@ from forgetfree.lab.metrics import (
     performance_drop,
     session_accuracies,
 )
+from forgetfree.lab.run_forms import FINISHED_PLAN, PLAN, check_record
+
+LARGEST_JSON = 1 << 26
+"""Bytes of a record or of an analysis; the largest so far have a thousandth of that."""
+LARGEST_PLAN = 1 << 16
 
 
 @dataclass
@@ -80,6 +87,12 @@ class Record:
         """By the guesses: what was learned, an untrained head."""
         return forward_transfer(self.transfer["guesses"], self.transfer["random"]) if self.transfer else None
 
+    def note_chance(self, classes: Sequence[int]) -> None:
+        """Note which tasks, of so many classes, were trained and never left the loss of guessing; nothing if none."""
+        stuck = chance.at_chance(self.tasks, self.curves, classes)
+        if stuck:
+            self.notes = {**self.notes, chance.NOTE: chance.words(stuck, len(self.tasks))}
+
     def reproducible(self) -> dict[str, Any]:
         """All but the wall times, with the metrics derived from it."""
         values = {key: value for key, value in asdict(self).items() if key != "seconds"}
@@ -119,6 +132,12 @@ class RunFolder:
         content = self._toml()
         content.pop("versions", None)
         return content
+
+    def finished_plan(self) -> dict[str, Any]:
+        """The plan of a finished run, with all that a report asks for."""
+        plan = self.plan()
+        self._check(plan, FINISHED_PLAN)
+        return plan
 
     @property
     def plugins(self) -> tuple[str, ...]:
@@ -179,8 +198,8 @@ class RunFolder:
         """What an analysis of the finished run found; None where none was made."""
         file = self._analysis(name)
         try:
-            return dict(json.loads(file.read_text())) if file.is_file() else None
-        except (OSError, ValueError) as error:
+            return dict(json.loads(read_plain(file, LARGEST_JSON))) if file.exists() else None
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise FileError(
                 f"{file} cannot be read: {error}. Delete it, and make it anew: forgetfree analyse {self.path}"
             ) from error
@@ -195,20 +214,49 @@ class RunFolder:
     def record(self) -> Record:
         """The record of a finished run."""
         try:
-            content = json.loads((self.path / "record.json").read_text())
+            content = json.loads(read_plain(self.path / "record.json", LARGEST_JSON))
+            check_record(content)
             # what records of earlier versions lack
             later: dict[str, Any] = {"archive": {}, "transfer": {}, "sessions": {}}
-            return Record(**{entry.name: {**later, **content}[entry.name] for entry in fields(Record)})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{self.path / 'record.json'} cannot be read as a record: {error!r}.") from error
+            record = Record(**{entry.name: {**later, **content}[entry.name] for entry in fields(Record)})
+        except (OSError, ValueError, RecursionError) as error:
+            said = str(error).rstrip(".")
+            raise FileError(f"{self.path / 'record.json'} cannot be read as a record: {said}.") from error
+        count = chance.CLASSES.get(self.plan().get("benchmark", {}).get("name"))
+        if count is not None and chance.NOTE not in record.notes:
+            record.note_chance([count] * len(record.tasks))
+        return record
 
     def _toml(self) -> dict[str, Any]:
+        content = read_plain(self.path / "run.toml", LARGEST_PLAN)
         try:
-            return tomllib.loads((self.path / "run.toml").read_text())
-        except OSError as error:
-            raise FileError(f"cannot read {self.path / 'run.toml'}: {error.strerror}.") from error
-        except ValueError as error:
+            plan = tomllib.loads(content.decode())
+        except (ValueError, RecursionError) as error:
             raise FileError(f"{self.path / 'run.toml'} is not a TOML file: {error}.") from error
+        self._check(plan, PLAN)
+        return plan
+
+    def _check(self, plan: dict[str, Any], form: Form) -> None:
+        try:
+            form(plan, "the plan")
+        except FormError as error:
+            raise FileError(f"{self.path / 'run.toml'} cannot be read as a plan: {error}.") from error
+
+
+def readable(folders: Sequence[RunFolder]) -> tuple[list[RunFolder], list[str]]:
+    """The run folders whose plan and record can be read, and what is wrong with the others."""
+    right, wrong = [], []
+    for folder in folders:
+        try:
+            if folder.finished:
+                folder.finished_plan()
+                folder.record()
+            else:
+                folder.plan()
+            right.append(folder)
+        except FileError as error:
+            wrong.append(str(error))
+    return right, wrong
 
 
 @contextmanager

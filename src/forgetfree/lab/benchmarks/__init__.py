@@ -17,7 +17,7 @@ _ENTRIES = {
     ),
     "digits_split": Entry(
         "forgetfree.lab.benchmarks.digits:digits_split",
-        "Five tasks of two digits each: 0 or 1, 2 or 3, …",
+        "Five tasks of two digits each: 0 or 1, 2 or 3, and so on to 8 or 9.",
     ),
     "five_datasets": Entry(
         "forgetfree.lab.benchmarks.five_datasets:five_datasets",

@@ -5,17 +5,21 @@
 
 import torch
 
-from forgetfree.lab.benchmarks.stream import Benchmark, Splits, permuted, random_permutations, split
+from forgetfree.lab.benchmarks.stream import Benchmark, Splits, check_count, permuted, random_permutations, split
 from forgetfree.rng import generator
+
+MOST_TASKS = 1000
+"""All permutations are made at once."""
 
 
 def digits_permuted(*, tasks: int = 10, seed: int = 0) -> Benchmark:
     """The same ten digits in every task, the 64 pixels each time in another order."""
+    check_count("tasks", tasks, MOST_TASKS)
     return permuted("digits_permuted", _splits(seed), random_permutations(tasks, 64, seed), 10)
 
 
 def digits_split(*, seed: int = 0) -> Benchmark:
-    """Five tasks of two digits each: 0 or 1, 2 or 3, …"""
+    """Five tasks of two digits each: 0 or 1, 2 or 3, and so on to 8 or 9."""
     return split("digits_split", _splits(seed), [(digit, digit + 1) for digit in range(0, 10, 2)])
 
 

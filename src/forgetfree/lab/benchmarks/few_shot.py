@@ -25,12 +25,13 @@ HELD_OUT = 0.05
 IN_MEMORY = 1 << 30
 """Bytes: a base session with larger inputs is a Dataset that takes them one by one from the mapped images."""
 
-Split = Literal["topic", "random"]
-"""The fixed order of classes and lists of images that TOPIC published, or both drawn."""
+Split = Literal["topic", "drawn_shots", "random"]
+"""Classes in the order of their labels with the lists of images that TOPIC published, or with images drawn; or classes
+drawn too."""
 
 
 Augmentation = Literal["none", "crop_and_flip", "zoom_and_flip", "strong"]
-"""How images of the base session are changed by chance while it is trained."""
+"""How images are changed by chance while they are trained on."""
 
 
 class Labelled(NamedTuple):
@@ -62,6 +63,7 @@ def sessions(
     held_out: float = HELD_OUT,
     prepare: Callable[[Tensor], Tensor],
     augment: Augment | None = None,
+    augment_sessions: bool = False,
     limit: int | None = None,
     in_memory: int = IN_MEMORY,
     notes: Notes | None = None,
@@ -70,8 +72,8 @@ def sessions(
 
     `listed` gives the shots of every session after the first, as positions in `train`; without it they are drawn by
     the seed and `draw`, the number of a repetition. The base session depends on the seed alone. `prepare` turns stored
-    images into inputs; `augment` changes those of the base session while it is trained. `limit` takes so
-    many images of each class, for a quick look; shots stay as they are.
+    images into inputs; `augment` changes those of the base session while it is trained, with `augment_sessions` those
+    of all sessions. `limit` takes so many images of each class, for a quick look; shots stay as they are.
     """
     check_numbers(base=base, ways=ways, shots=shots, tasks=tasks, limit=limit)
     if not 0 < held_out < 1:
@@ -107,7 +109,7 @@ def sessions(
             return Task(
                 titles[t], classes, base_data(parts[t].train), base_data(parts[t].valid), augment=augment
             )  # fmt: skip
-        return Task(titles[t], classes, data(parts[t].train))
+        return Task(titles[t], classes, data(parts[t].train), augment=augment if augment_sessions else None)
 
     def test_set(t: int) -> TestSet:
         chosen, labels = _one_after_another([tested[label][:limit] for label in groups[t]])
@@ -134,15 +136,15 @@ class Streamed(Dataset[tuple[Tensor, Tensor]]):
 
 def check_split(split: Split, draw: int) -> None:
     """Refuse a split that is not known, and a draw where nothing is drawn."""
-    if split not in ("topic", "random"):
-        raise InputError(f"split is 'topic' or 'random'; got {split!r}.")
+    if split not in ("topic", "drawn_shots", "random"):
+        raise InputError(f"split is 'topic', 'drawn_shots' or 'random'; got {split!r}.")
     if draw < 0 or (split == "topic" and draw):
         raise InputError(f"draw is the number of a random draw of shots, from 0; TOPIC's lists have one. Got {draw}.")
 
 
 def class_order(split: Split, classes: int, seed: int) -> list[int]:
-    """In which order classes come: that of their labels, as TOPIC has it, or one drawn by the seed."""
-    return list(range(classes)) if split == "topic" else drawn_order(classes, seed)
+    """In which order classes come: that of their labels, as published, or one drawn by the seed."""
+    return drawn_order(classes, seed) if split == "random" else list(range(classes))
 
 
 def drawn_order(classes: int, seed: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The formats raw data is published in: idx, binary records, MATLAB, images in a zip. Each from a file to arrays.
 
-Nothing is unpacked to the disk and nothing is unpickled. What is damaged, or is not what it should be, is a `DataError`
-that names the file.
+Nothing is unpacked to the disk and nothing is unpickled. What comes out of a compressed file is bounded by its size.
+What is damaged, or is not what it should be, is a `DataError` that names the file.
 """
 
 import gzip
@@ -24,9 +24,45 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from forgetfree.errors import DataError
+from forgetfree.errors import DataError, FileError
+from forgetfree.files import open_plain, read_plain
 
 Bytes = NDArray[np.uint8]
+
+ALWAYS, TIMES = 1 << 26, 8
+"""So many bytes may come out of any file, and so many more for each of its own; photographs hardly shrink at all."""
+LARGEST_PICTURE = 1 << 25
+"""Bytes of one member of a zip: a photograph or a list of them."""
+
+
+def content_of(path: Path) -> bytes:
+    """What is in a plain file."""
+    try:
+        return read_plain(path)
+    except FileError as error:
+        raise DataError(str(error)) from error
+
+
+def allowed(path: Path) -> int:
+    """How many bytes may come out of a compressed file."""
+    return ALWAYS + TIMES * path.stat().st_size
+
+
+class Bounded(io.RawIOBase):
+    """A stream that ends with an error where more comes out of it than is allowed."""
+
+    def __init__(self, stream: Any, most: int):
+        self._stream, self._left = stream, most
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        content: bytes = self._stream.read(self._left + 1 if size < 0 else size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise DataError("far more is packed into it than a file of its size can hold")
+        return content
 
 
 # idx: MNIST and what looks like it
@@ -77,13 +113,13 @@ def check_labels(labels: NDArray[Any], allowed: range, where: object) -> None:
 
 
 def _decompressed(path: Path) -> bytes:
+    content = content_of(path)
+    if content[:2] != b"\x1f\x8b":
+        return content
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return Bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), allowed(path)).read()
+    except (EOFError, zlib.error, gzip.BadGzipFile, DataError) as error:
         raise DataError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 # Binary records: CIFAR
@@ -101,9 +137,14 @@ def read_records(path: Path, members: Sequence[str], width: int) -> list[Bytes]:
             # copy on write: torch wants memory it may write to, and the file stays as it is
             contents: list[Bytes] = [np.memmap(path.parent / member, np.uint8, mode="c") for member in members]
         else:
-            with tarfile.open(path) as archive:
-                contents = [np.frombuffer(_tar_member(archive, member), np.uint8) for member in members]
-    except (tarfile.TarError, KeyError, ValueError, EOFError, zlib.error) as error:
+            found = dict(tar_members(path, set(members)))
+            lacking = [member for member in members if member not in found]
+            if lacking:
+                raise DataError(f"{path} is damaged: cannot read {', '.join(lacking)}.")
+            contents = [np.frombuffer(found[member], np.uint8) for member in members]
+    except DataError:
+        raise
+    except ValueError as error:  # an empty file cannot be mapped
         raise DataError(f"{path} is damaged: cannot read {', '.join(members)} ({error}).") from error
     except OSError as error:
         raise DataError(f"cannot read {', '.join(members)} of {path}: {error.strerror or error}.") from error
@@ -113,9 +154,26 @@ def read_records(path: Path, members: Sequence[str], width: int) -> list[Bytes]:
     return [content.reshape(-1, width) for content in contents]
 
 
-def _tar_member(archive: tarfile.TarFile, name: str) -> bytes:
-    member = archive.extractfile(name)  # None for a folder or a device
-    return member.read() if member else b""
+def tar_members(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+    """The wanted members of a tar archive and their contents, in one pass and in its order, until all were met."""
+    left = set(wanted)
+    try:
+        with open_plain(path) as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            stream: Any = Bounded(gzip.GzipFile(fileobj=file), allowed(path)) if packed else file
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                for member in archive:
+                    # a link or a device has no content
+                    if member.name in left and member.isfile() and (content := archive.extractfile(member)):
+                        left.remove(member.name)
+                        yield member.name, content.read()
+                        if not left:
+                            return
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, DataError) as error:
+        raise DataError(f"{path} is damaged: {error}.") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 # MATLAB: SVHN
@@ -145,22 +203,29 @@ def read_matlab(path: Path) -> dict[str, NDArray[Any]]:
     A file is a header of 128 bytes and elements, each with its type and size; an array is an element of elements:
     flags, sizes, name, values.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+    content = content_of(path)
     if content[124:128] != b"\0\1IM":
         raise DataError(f"{path} is no MATLAB file of version 5, little-endian: it begins with {content[:19]!r}.")
     arrays: dict[str, NDArray[Any]] = {}
+    most = allowed(path)
     try:
         for kind, element in _matlab_elements(memoryview(content)[128:]):
             if kind == _COMPRESSED:
-                ((kind, element),) = _matlab_elements(memoryview(zlib.decompress(element)))
+                ((kind, element),) = _matlab_elements(memoryview(_inflated(element, most)))
+                most -= len(element)
             if kind == _MATRIX:
                 arrays |= _matlab_array([*_matlab_elements(element)])
     except (ValueError, struct.error, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}") from error
     return arrays
+
+
+def _inflated(content: memoryview, most: int) -> bytes:
+    reader = zlib.decompressobj()
+    plain = reader.decompress(content, max(1, most))
+    if not reader.eof:
+        raise ValueError("an element is not whole, or far more is packed into it than a file of its size can hold")
+    return plain
 
 
 _MATRIX, _COMPRESSED = 14, 15
@@ -264,7 +329,12 @@ _TINY_ANSWERS = "tiny-imagenet-200/val/val_annotations.txt"
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     """The content of one member, its CRC-32 checked."""
     try:
+        size = archive.getinfo(name).file_size
+        if size > LARGEST_PICTURE:
+            raise DataError(f"{archive.filename} is damaged at {name}: a member of {size} bytes.")
         return archive.read(name)
+    except DataError:
+        raise
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, OSError) as error:
         raise DataError(f"{archive.filename} is damaged at {name}: {error}") from error
 

@@ -36,14 +36,16 @@ def fscil_cifar100(
     tasks: int = MOST_TASKS,
     held_out: float = HELD_OUT,
     augmentation: Augmentation = "crop_and_flip",
+    augment_sessions: bool = False,
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
 ) -> Benchmark:
     """Nine sessions, or the first few of them; the seed chooses what validates.
 
-    As `"random"`, it chooses the order of the classes too, and with `draw` the shots: the published numbers are means
-    over ten draws. `limit` takes so many images of each class, for a quick look; shots stay as they are.
+    As `"drawn_shots"`, it chooses with `draw` the shots too, as in the tables that are means over ten draws; as
+    `"random"`, also the order of the classes. `augmentation` is for the base session, with `augment_sessions` for all.
+    `limit` takes so many images of each class, for a quick look; shots stay as they are.
     """
     check_count("tasks", tasks, MOST_TASKS)
     check_split(split, draw)
@@ -55,5 +57,5 @@ def fscil_cifar100(
         "fscil_cifar100", Labelled(data.train, data.fine), Labelled(data.test, data.test_fine), FINE,
         order=class_order(split, len(FINE), seed), base=BASE, ways=WAYS, shots=SHOTS, tasks=tasks, seed=seed, draw=draw,
         listed=listed, held_out=held_out, prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
-        augment=augmenting(augmentation, MEAN, DEVIATION), limit=limit,
+        augment=augmenting(augmentation, MEAN, DEVIATION), augment_sessions=augment_sessions, limit=limit,
     )  # fmt: skip

@@ -37,15 +37,17 @@ def fscil_cub200(
     tasks: int = MOST_TASKS,
     held_out: float = HELD_OUT,
     augmentation: Augmentation = "zoom_and_flip",
+    augment_sessions: bool = False,
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
 ) -> Benchmark:
     """Eleven sessions, or the first few of them; the seed chooses what validates.
 
-    As `"random"`, it chooses the order of the classes too, and with `draw` the shots: the published numbers are means
-    over ten draws. A file that holds a part of the photographs is taken too, and the notes say so. `limit` takes so
-    many of each class, for a quick look; shots stay as they are.
+    As `"drawn_shots"`, it chooses with `draw` the shots too, as in the tables that are means over ten draws; as
+    `"random"`, also the order of the classes. `augmentation` is for the base session, with `augment_sessions` for all.
+    A file that holds a part of the photographs is taken too, and the notes say so. `limit` takes so many of each class,
+    for a quick look; shots stay as they are.
     """
     check_count("tasks", tasks, MOST_TASKS)
     check_count("limit", limit)
@@ -62,5 +64,5 @@ def fscil_cub200(
         data.names, order=class_order(split, len(data.names), seed), base=BASE, ways=WAYS, shots=SHOTS,
         tasks=tasks, seed=seed, draw=draw, listed=listed, held_out=held_out,
         prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
-        augment=augmenting(augmentation, MEAN, DEVIATION), limit=limit, notes=notes,
+        augment=augmenting(augmentation, MEAN, DEVIATION), augment_sessions=augment_sessions, limit=limit, notes=notes,
     )  # fmt: skip

@@ -3,13 +3,10 @@
 Archives are read where they are; what is damaged is a `DataError` that names the file.
 """
 
-import gzip
 import io
 import re
 import struct
-import tarfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,17 +14,15 @@ import numpy as np
 from PIL import Image
 
 from forgetfree.errors import DataError
-from forgetfree.lab.benchmarks.formats import Bytes, open_zip
+from forgetfree.lab.benchmarks.formats import Bytes, content_of, open_zip, tar_members
 
 
 def read_list(path: Path) -> tuple[str, ...]:
     """The lines of a list."""
     try:
-        return tuple(path.read_text("ascii").split())
+        return tuple(content_of(path).decode("ascii").split())
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is no list of images: {error}.") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 def named_photographs(path: Path) -> dict[str, str]:
@@ -65,23 +60,6 @@ def birds(path: Path) -> list[Bird]:
     if not files or set(files) != set(learned):
         raise DataError(f"{path}: {_CUB_FILES} has {len(files)} images, {_CUB_SPLIT} {len(learned)}; not the same.")
     return [Bird(files[number], learned[number] == "0") for number in sorted(files, key=int)]
-
-
-def tar_members(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
-    """The wanted members of a tar archive and their contents, in one pass and in its order, until all were met."""
-    left = set(wanted)
-    try:
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                if member.name in left and (file := archive.extractfile(member)):
-                    left.remove(member.name)
-                    yield member.name, file.read()
-                    if not left:
-                        return
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is damaged: {error}.") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 def square(content: bytes, where: str, *, edge: int, size: int) -> Bytes:

@@ -45,6 +45,7 @@ from forgetfree.lab.benchmarks.formats import (
     read_records,
     read_svhn,
     reduced,
+    tar_members,
 )
 from forgetfree.lab.benchmarks.fscil_formats import (
     CUB_IMAGES,
@@ -53,7 +54,6 @@ from forgetfree.lab.benchmarks.fscil_formats import (
     named_photographs,
     read_list,
     square,
-    tar_members,
 )
 from forgetfree.lab.benchmarks.originals import SOURCES, Original, Source
 

@@ -11,7 +11,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from forgetfree.contracts import Task
+from forgetfree.contracts import Augment, Task
 from forgetfree.errors import InputError
 from forgetfree.rng import generator
 
@@ -158,16 +158,17 @@ def from_parts(
     samples: Callable[[int, Part], tuple[Tensor, Tensor]],
     *,
     outputs: int | None = None,
+    augment: Augment | None = None,
     notes: Notes | None = None,
 ) -> Benchmark:
     """One task per entry of `classes`; `samples(t, part)` makes its inputs and labels when they are asked for.
 
-    `outputs` asks for heads wider than the task.
+    `outputs` asks for heads wider than the task; `augment` changes images while they are trained on.
     """
     names = [f"{name} {t + 1}" for t in range(len(classes))]
 
     def task(t: int) -> Task:
-        return Task(names[t], classes[t], samples(t, "train"), samples(t, "valid"), outputs=outputs)
+        return Task(names[t], classes[t], samples(t, "train"), samples(t, "valid"), outputs=outputs, augment=augment)
 
     def test(t: int) -> TestSet:
         return TestSet(*samples(t, "test"))

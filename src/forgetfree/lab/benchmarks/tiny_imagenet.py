@@ -1,8 +1,8 @@
 """TinyImageNet: forty tasks of five classes, in an order that the seed draws.
 
 As in the code that made the published numbers: 450 images of a class to learn, 50 (10 %) to validate, the 50 of the
-official `val/` to test; 3×64×64 pixels, normalised with the mean and deviation of ImageNet. Not as there: training
-images are not cropped and mirrored at random, a task is the same images in every epoch.
+official `val/` to test; 3×64×64 pixels, normalised with the mean and deviation of ImageNet. There, training
+images are also cropped and mirrored at random: `augmentation="crop_and_flip"`.
 """
 
 import random
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from forgetfree.errors import DataError
+from forgetfree.lab.benchmarks.few_shot import Augmentation, augmenting
 from forgetfree.lab.benchmarks.sources import TINY_CLASSES
 from forgetfree.lab.benchmarks.sources import tiny_imagenet as photographs
 from forgetfree.lab.benchmarks.stream import Benchmark, Notes, Part, check_count, from_parts, shuffled_parts
@@ -29,13 +30,15 @@ def tiny_imagenet(
     *,
     tasks: int = 40,
     wide_heads: bool = False,
+    augmentation: Augmentation = "none",
     seed: int = 0,
     data_root: str | Path | None = None,
     limit: int | None = None,
 ) -> Benchmark:
     """Forty tasks, or the first few of them; the seed chooses the order of the classes and what validates.
 
-    `wide_heads` gives every task 200 outputs, as in the released code. A file that holds a part of the images is taken
+    `wide_heads` gives every task 200 outputs, as in the released code. `augmentation` changes images while they are
+    trained on, and not those that validate or test. A file that holds a part of the images is taken
     too, and the notes say so. `limit` takes so many images of each part of a task, its classes in turn, for a quick
     look.
     """
@@ -64,7 +67,8 @@ def tiny_imagenet(
     subset = "; ".join(words for words in (data.subset_of("tiny-imagenet"), first) if words)
     notes: Notes = {"subset": subset} if subset else {}
     outputs = TINY_CLASSES if wide_heads else None
-    return from_parts("tiny_imagenet", classes, samples, outputs=outputs, notes=notes)
+    augment = augmenting(augmentation, MEAN, DEVIATION)
+    return from_parts("tiny_imagenet", classes, samples, outputs=outputs, augment=augment, notes=notes)
 
 
 def _part_of(positions: Tensor, part: Part, seed: int) -> Tensor:
