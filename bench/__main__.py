@@ -1,7 +1,6 @@
 """The table of benches: name → function that measures and gives tables."""
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
@@ -9,7 +8,7 @@ from rich.console import Console
 
 from bench import compiled, imports, inference, loop, select, stacked, step
 from bench.rivals import Effort
-from bench.tables import WIDTH
+from bench.tables import WIDTH, store
 
 BENCHES = {
     "step": step.measure,
@@ -41,16 +40,16 @@ def main() -> None:
     effort = Effort(words.threads, words.rounds or (2 if words.quick else None), quick=words.quick)
     torch.set_num_threads(effort.threads)
     torch.manual_seed(0)
-    console, results = Console(), {}
+    console, measured = Console(), []
     if not console.is_terminal:
         console = Console(width=WIDTH)
     for name in words.names or BENCHES:
         tables = every[name](effort)
         for table in tables:
             table.show(console)
-        results[name] = [table.as_json() for table in tables]
-    if words.json:
-        words.json.write_text(json.dumps(results, indent=1))
+        measured += tables
+        if words.json:  # after each: a run that is stopped keeps what it has
+            store(measured, words.json)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ saves; the paper's capacity formula assumes 0.78. Speeds are in millions of mask
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from bench.tables import WIDTH, Cell, Table
+from bench.tables import WIDTH, Cell, Table, store
 from forgetfree import inspect, load
 from forgetfree.codec import CODECS, entropy_bound, first_use, raw_bits
 from forgetfree.lab.metrics import footprint
@@ -44,7 +43,7 @@ def main() -> None:
     for table in tables:
         table.show(console)
     if words.json:
-        words.json.write_text(json.dumps([table.as_json() for table in tables], indent=1) + "\n")
+        store(tables, words.json)
 
 
 def measure(path: Path) -> tuple[dict[str, Cell], dict[str, Cell]]:

@@ -1,6 +1,6 @@
 """A hundred tasks in one network: what each adds to the memory, and whether the last learns as fast as the first.
 
-    FORGETFREE_DATA=… python -m bench.hundred
+    FORGETFREE_DATA=… python -m bench.hundred --json results/bench/hundred.json
 
 Omniglot Rotation at scale `smoke` (small LeNet, one epoch a task), 24 test images of a task. A task may add its packed
 masks, its own tensors and its head, and nothing else: that is compared with what `memory()` holds and with what Linux
@@ -14,6 +14,7 @@ import ctypes
 import gc
 import statistics
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from bench.rivals import Call, Effort, take_turns
 from bench.step import resident
-from bench.tables import WIDTH, Table
+from bench.tables import WIDTH, Table, store
 from forgetfree import METHODS, Recipe, Task
 from forgetfree.heads import linear_head_without_bias
 from forgetfree.lab.experiment import build, plan
@@ -41,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hundred", description="A hundred tasks in one network.")
     parser.add_argument("--tasks", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for the comparison of steps (default: 20)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     words = parser.parse_args()
     tasks, effort = words.tasks, Effort(seconds=words.seconds)
     torch.set_num_threads(effort.threads)
@@ -77,7 +79,7 @@ def main() -> None:
     console = Console(width=WIDTH)
     note = f"{EXPERIMENT}, small LeNet, {tasks} tasks, c = {CAPACITY:.0%}, one epoch, {IMAGES} test images of each"
     full = {t: size for t, size in sizes.items() if t >= min(FULL_AFTER, tasks // 2)}
-    Table(
+    added = Table(
         "what a task adds, KB",
         [
             {
@@ -88,20 +90,24 @@ def main() -> None:
             }
         ],
         f"{note}; held: slope of the resident memory from task {min(full)} on; kept by the allocator: at most",
-    ).show(console)
+    )
+    added.show(console)
     last = benchmark.tasks[0]
     with ExitStack() as sessions:
         again = Task("one more", last.classes, last.train)
-        steps = {name: _step(which, again, recipe, sessions) for name, which in (("first", new()), ("last", learner))}
-        rounds = take_turns(steps, effort)
-    Table(
+        rivals = {name: _step(which, again, recipe, sessions) for name, which in (("first", new()), ("last", learner))}
+        rounds = take_turns(rivals, effort)
+    steps = Table(
         "a step of learning",
         [
             {f"task {t}, ms": 1000 * rounds.median(name) for t, name in ((1, "first"), (tasks + 1, "last"))}
             | {"ratio": rounds.ratio("last", to="first")}
         ],
         effort.said(note),
-    ).show(console)
+    )
+    steps.show(console)
+    if words.json:
+        store([added, steps], words.json)
 
 
 def _pieces(learner: Any) -> dict[str, float]:

@@ -166,13 +166,13 @@ def _fit(
             after_backward()
             optimizer.step()
         if as_script:
-            _loss(whole, task.train, size)
-        if (loss := _loss(whole, task.valid, size)) < lowest:
+            validation_loss(whole, task.train, size)
+        if (loss := validation_loss(whole, task.valid, size)) < lowest:
             lowest, best = loss, copy.deepcopy(whole.state_dict())
     whole.load_state_dict(best)
 
 
-def _loss(whole: nn.Module, data: Data, size: int) -> float:
+def validation_loss(whole: nn.Module, data: Data, size: int) -> float:
     return sum(
         float(F.cross_entropy(_answers(whole, inputs), labels, reduction="sum"))
         for inputs, labels in zip(data[0].split(size), data[1].split(size), strict=True)

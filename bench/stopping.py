@@ -1,6 +1,6 @@
 """Stopping and going on: seven tasks of Permuted MNIST, an archive, three more tasks; against never having stopped.
 
-    FORGETFREE_DATA=… python -m bench.stopping
+    FORGETFREE_DATA=… python -m bench.stopping --json results/bench/stopping.json
 
 From a resumable archive the last three tickets and all weights must be the same bits. Without free weights and scores
 in it they cannot be; then the question is how many weights the network uses at the end. Takes several minutes.
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from bench.tables import WIDTH, Table
+from bench.tables import WIDTH, Table, store
 from forgetfree import load, save
 from forgetfree.lab.experiment import build, plan
 from forgetfree.tickets import density, used
@@ -26,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.stopping", description="Stop after seven tasks, and go on.")
     parser.add_argument("--scale", default="paper", help="smoke, cpu or paper (default)")
     parser.add_argument("--before", type=int, default=BEFORE, help="tasks before the stop (default: 7)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     words = parser.parse_args()
     torch.set_num_threads(1)
     (run,) = plan(EXPERIMENT, methods=["wsn"], scale=words.scale, seeds=[1], overrides={"capacity": CAPACITY})
@@ -53,7 +54,10 @@ def main() -> None:
     ]
     stopped = f"stopped after {words.before} of {len(tasks)} tasks"
     note = f"{EXPERIMENT}, scale {words.scale}, capacity {CAPACITY:.0%}, {stopped}"
-    Table("stopping: weights in use at the end", rows, note).show(Console(width=WIDTH))
+    table = Table("stopping: weights in use at the end", rows, note)
+    table.show(Console(width=WIDTH))
+    if words.json:
+        store([table], words.json)
 
 
 def _state(learner: Any) -> list[bytes]:

@@ -1,7 +1,9 @@
-"""A table of measured rows, as it is printed and as it is written to JSON."""
+"""A table of measured rows: as it is printed, as it is stored in JSON, as a document shows it."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -35,6 +37,24 @@ class Table:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def as_markdown(self) -> str:
+        """Title, rows, and below them the note."""
+        headings = list(self.rows[0])
+        lines = [headings, ["---"] * len(headings), *([_shown(cell) for cell in row.values()] for row in self.rows)]
+        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return f"**{self.title}**\n\n{rows}\n\n{self.note}\n"
+
+
+def store(tables: Sequence[Table], path: Path) -> None:
+    """Write the rows of tables, for documents and programs to read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([table.as_json() for table in tables], indent=1) + "\n")
+
+
+def stored(path: Path) -> dict[str, Table]:
+    """The tables of a file that `store` wrote, by their titles."""
+    return {content["title"]: Table(**content) for content in json.loads(path.read_text())}
 
 
 def _shown(cell: Cell) -> str:

@@ -1,17 +1,17 @@
 """How sessions are best trained, SoftNet's and F2M's: a search that looks at no test image.
 
-    FORGETFREE_DATA=… python -m bench.updates --seed 1
-    FORGETFREE_DATA=… python -m bench.updates --seed 1 --method f2m
+    FORGETFREE_DATA=… python -m bench.updates --json results/bench/updates-softnet.json
+    FORGETFREE_DATA=… python -m bench.updates --method f2m --json results/bench/updates-f2m.json
 
-The base classes of few-shot Omniglot are split once more: three quarters are a base session, the others come in
-sessions of five classes with five drawings each, and are tested on their remaining drawings; base classes are tested on
-the drawings held out of them. All of these belong to the training part of the stream. One base network is learned;
-every row of the table starts from it and changes how sessions are trained. The first row trains nothing.
+A stream of its own, made of characters that no stored run of few-shot Omniglot meets, and of their training drawings
+alone: three quarters of them are a base session, the others come in sessions of five classes with five drawings each
+and are tested on their remaining drawings. Of a base class one drawing chooses the epoch and two others test; none does
+both. One base network is learned for each seed; every row starts from it and changes how sessions are trained.
 """
 
 import argparse
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,15 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from bench.tables import WIDTH, Cell, Table
+from bench.tables import WIDTH, Cell, Table, store
 from forgetfree import Recipe, Task, load, save
 from forgetfree.lab.experiment import build, plan
 
-EXPERIMENT, WAYS, SHOTS = "fscil/omniglot", 5, 5
+EXPERIMENT, CLASSES, WAYS, SHOTS = "fscil/omniglot", 200, 5, 5
+POOL = {"benchmark.base": 900, "benchmark.tasks": 1}
+"""Of the stream whose base session the classes are taken from: large enough to leave out those of stored runs."""
+MEASURED = (1, 2, 3)
+"""Seeds of the stored runs, whose classes are left out: what tests one seed may be learned by another."""
 PAPER = Recipe(epochs=6, batch_size=512, optimizer="sgd", lr=0.02)
 
 
@@ -81,11 +85,18 @@ class Stream:
     tests: list[tuple[Tensor, Tensor]]
 
 
-def stream(base: Task, seed: int) -> Stream:
-    """A stream out of one base session."""
+def met(seeds: Sequence[int]) -> set[str | int]:
+    """All classes of the experiment's streams with these seeds."""
+    plans = plan(EXPERIMENT, methods=["ncm"], seeds=seeds) if seeds else []
+    return {label for each in plans for task in build(each)[0].tasks for label in task.classes}
+
+
+def stream(base: Task, seed: int, without: set[str | int]) -> Stream:
+    """A stream out of one base session: three quarters of its classes, then the others in sessions."""
     inputs, labels = base.train  # type: ignore[misc]
     held, held_labels = base.valid  # type: ignore[misc]
-    order = torch.randperm(len(base.classes), generator=torch.Generator().manual_seed(seed)).tolist()
+    known = [label for label, name in enumerate(base.classes) if name not in without][:CLASSES]
+    order = [known[at] for at in torch.randperm(len(known), generator=torch.Generator().manual_seed(seed)).tolist()]
     first = len(order) * 3 // 4
     groups = [order[:first], *(order[at : at + WAYS] for at in range(first, len(order) - WAYS + 1, WAYS))]
     tasks, tests = [], []
@@ -94,15 +105,12 @@ def stream(base: Task, seed: int) -> Stream:
         rest = [held[held_labels == label] for label in group]
         names = tuple(base.classes[label] for label in group)
         if t:
-            learned = [each[:SHOTS] for each in images]
-            rest = [torch.cat([each[SHOTS:], more]) for each, more in zip(images, rest, strict=True)]
-            valid = None
+            parts = [(each[:SHOTS], each[:0], each[SHOTS:]) for each in images]
         else:
-            learned = [each[:-1] for each in images]
-            rest = [torch.cat([each[-1:], more]) for each, more in zip(images, rest, strict=True)]
-            valid = _pair([each[-1:] for each in images])
-        tasks.append(Task(f"part {t + 1}", names, _pair(learned), valid))
-        tests.append(_pair(rest))
+            parts = [(each[:-2], each[-2:-1], each[-1:]) for each in images]
+        learned, valid, tested = (list(part) for part in zip(*parts, strict=True))
+        tasks.append(Task(f"part {t + 1}", names, _pair(learned), None if t else _pair(valid)))
+        tests.append(_pair([torch.cat(both) for both in zip(tested, rest, strict=True)]))
     return Stream(tasks, tests)
 
 
@@ -124,39 +132,54 @@ def measure(learner: Any, data: Stream) -> tuple[float, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.updates", description="How sessions are best trained.")
-    parser.add_argument("--seed", type=int, default=1, help="of the stream (default: 1)")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1, 2], help="of the streams (default: 1 2)")
     parser.add_argument("--method", choices=("softnet", "f2m"), default="softnet", help="whose (default: softnet)")
     parser.add_argument("--capacity", type=float, default=0.8, help="of SoftNet (default: 0.8)")
     parser.add_argument("--epochs", type=int, default=20, help="of the base session (default: 20)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     words = parser.parse_args()
     torch.set_num_threads(1)
-    milestones = [words.epochs * 3 // 5, words.epochs * 17 // 20]
-    soft = {"capacity": words.capacity} if words.method == "softnet" else {}
-    overrides = {"recipe.epochs": words.epochs, "recipe.milestones": milestones, **soft}
-    (run,) = plan(EXPERIMENT, methods=[words.method], seeds=[words.seed], overrides=overrides)
-    benchmark, learner, backbone = build(run)
-    data = stream(benchmark.tasks[0], words.seed)
     console = Console(width=WIDTH)
+    soft = {"capacity": words.capacity} if words.method == "softnet" else {}
+    without = met(MEASURED)
+    rows: dict[str, dict[str, Cell]] = {each.words: {"sessions": each.words} for each in changes(words.method)}
+    for seed in words.seed:
+        data, found = searched(words.method, seed, words.epochs, soft, without, console)
+        for sessions, numbers in found.items():
+            rows[sessions] |= {f"{name}, seed {seed}": f"{100 * value:.2f}" for name, value in numbers.items()}
+    sizes = [len(labels) for _, labels in data.tests]
+    drawings = f"{sizes[0]} base and {sum(sizes[1:])} novel drawings that nothing was chosen by"
+    note = f"In percent after {len(sizes)} sessions; {drawings}, of characters that no stored run meets."
+    name = f"SoftNet, c = {words.capacity:g}" if soft else "F2M"
+    table = Table(f"{name}: how sessions are trained", list(rows.values()), note)
+    table.show(console)
+    if words.json:
+        store([table], words.json)
+
+
+def searched(
+    method: str, seed: int, epochs: int, settings: Mapping[str, Any], without: set[str | int], console: Console
+) -> tuple[Stream, dict[str, dict[str, float]]]:
+    """One base network, and what every way to train sessions makes of it: overall, base and novel accuracy."""
+    milestones = [epochs * 3 // 5, epochs * 17 // 20]
+    overrides = {"recipe.epochs": epochs, "recipe.milestones": milestones, **POOL, **settings}
+    (run,) = plan(EXPERIMENT, methods=[method], seeds=[seed], overrides=overrides)
+    benchmark, learner, backbone = build(run)
+    data = stream(benchmark.tasks[0], seed, without)
     learner.learn(data.tasks[0])
-    rows: list[dict[str, Cell]] = []
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "base.ticket"
         save(learner, path, codec="ans")
-        for each in track(changes(words.method), "sessions", console=console, transient=True):
+        for each in track(changes(method), f"sessions, seed {seed}", console=console, transient=True):
             again = load(path, backbone)
             again.session = each.recipe
             for name, value in each.settings.items():
                 setattr(again, name, value)
             for task in data.tasks[1:]:
                 again.learn(task)
-            overall, base, novel = measure(again, data)
-            numbers = {"overall": overall, "base": base, "novel": novel}
-            rows.append({"sessions": each.words, **{name: f"{100 * value:.2f}" for name, value in numbers.items()}})
-    sizes = [len(labels) for _, labels in data.tests]
-    drawings = f"{sizes[0]} base and {sum(sizes[1:])} novel drawings, none of them of a test"
-    note = f"In percent after {len(sizes)} sessions; {drawings}."
-    name = f"SoftNet, c = {words.capacity:g}" if soft else "F2M"
-    Table(f"{name}, seed {words.seed}", rows, note).show(console)
+            found[each.words] = dict(zip(("overall", "base", "novel"), measure(again, data), strict=True))
+    return data, found
 
 
 if __name__ == "__main__":
