@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from bench import rates
 
 import forgetfree
 from forgetfree.lab.benchmarks.sources import ENVIRONMENT
@@ -49,6 +50,29 @@ def test_the_first_line_of_a_file_is_a_command_that_plans(name):
 
     overrides = parse_overrides(sets)
     assert len(plan(name, methods=[options["--method"]], scale=options["--scale"], overrides=overrides)) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_validation_and_tests_are_asked_in_batches_of_one_size(name):
+    """Norms that take statistics of their batch answer by its size: what is chosen by one is not what another tests."""
+    content = tomllib.loads(describe(name))
+    for scale in content["scales"]:
+        for run in plan(name, methods=content["methods"], scale=scale):
+            assert run.settings["recipe"]["eval_batch_size"] == run.settings["protocol"]["batch"], (scale, run.method)
+
+
+def test_tiny_imagenet_is_cropped_and_mirrored_at_the_paper_s_scale_as_released():
+    augmentation = {scale: plan("til/tiny_imagenet", scale=scale)[0].settings["benchmark"]["augmentation"]
+                    for scale in ("smoke", "cpu", "paper")}  # fmt: skip
+    assert augmentation == {"smoke": "none", "cpu": "none", "paper": "crop_and_flip"}
+
+
+@pytest.mark.parametrize("name", ["cifar100", "mini_imagenet", "cub200"])
+def test_sessions_are_augmented_for_the_methods_whose_programs_do(name):
+    methods = [method for method, made in METHODS.items() if made.scenario == "fscil"]
+    runs = plan(f"fscil/{name}", methods=methods, scale="cpu")
+    augmented = [run.method for run in runs if run.settings["benchmark"]["augment_sessions"]]
+    assert sorted(augmented) == ["icarl", "rebalance"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -120,3 +144,24 @@ def check_run(name, method, out, root):
         assert record.different == 0
         assert record.compared > 0
         assert record.bwt == 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("til/")])
+def test_rates_at_scale_cpu_are_those_that_the_stored_search_chose(name):
+    rows = rates.measured()
+    for run in plan(name, methods=[method for pair, method in PAIRS if pair == name], scale="cpu"):
+        search = rates.search_for(run)
+        rate = rates.chosen(rows, search)
+        assert run.settings["recipe"]["lr"] == rate, f"{run.method}: run python -m bench.rates, or take what it chose"
+        assert run.settings["recipe"]["momentum"] == 0, f"{run.method}: searched without"
+        penalty = rates.penalty_for(search, rate)
+        if penalty is not None:
+            assert run.settings["method"][penalty.setting] == rates.chosen(rows, penalty)
+
+
+def test_the_search_for_rates_is_whole_and_took_as_much_effort_for_every_method():
+    rows = rates.measured()
+    assert list(rates.remaining(rows, rates.needed())) == []
+    counts = {search: len(rates.of(rows, search)) for search in rates.needed()}
+    assert set(counts.values()) == {4}
+    assert sum(row["seconds"] for row in rows) < 4 * 3600

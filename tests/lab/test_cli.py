@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,9 @@ def test_help_takes_less_than_half_a_second_of_cpu():
         ("run fscil/digits --method ", ["softnet", "ncm"], "wsn"),
         ("run mine.toml --method ", ["wsn", "ewc"], "softnet"),
         ("show til/digits_split --scale ", ["smoke", "cpu"], "huge"),
+        ("run til/digits_permuted --set ", ["capacity=", "recipe.epochs=", "backbone.inputs="], "wsn.capacity="),
+        ("run til/digits_permuted --method wsn --method gpm --set g", ["gpm.threshold="], "gpm.capacity="),
+        ("analyse runs --only t", ["tickets"], "codes"),
         ("report runs --figure ta", ["task_bars"], "all"),
         ("report runs --table s", ["sessions"], "1"),
         ("run til/nothing --method ", [], "wsn"),
@@ -115,11 +119,13 @@ def test_a_shell_completes_names(tmp_path, line, offered, not_offered):
 
 def test_names_that_are_completed_are_those_of_the_report():
     from forgetfree.lab import completion
+    from forgetfree.lab.analyses import ANALYSES
     from forgetfree.lab.report.contents import NAMES
     from forgetfree.lab.report.figures import FIGURES
 
     assert tuple(FIGURES) == completion.FIGURES
     assert tuple(NAMES) == completion.TABLES
+    assert tuple(ANALYSES) == completion.ANALYSES
 
 
 def test_without_the_laboratory_the_command_says_how_to_install_it():
@@ -311,16 +317,6 @@ def test_the_version_is_printed(call):
     assert call("--version").startswith("forgetfree 0.")
 
 
-def test_the_demo_explains_itself_and_counts_compared_answers(call, tmp_path, monkeypatch):
-    from forgetfree.lab import demo
-
-    monkeypatch.setattr(demo, "SCALE", "smoke")
-    text = " ".join(call("demo", "--out", tmp_path).split())
-    for word in ("WSN (forgetfree)", "fine-tuning", "single task", "multitask", "room (CAP)", "0 exactly"):
-        assert word in text
-    assert "answers were compared bit for bit with those given right after learning, and 0 differ." in text
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """The archive of a small run."""
@@ -386,12 +382,22 @@ def test_settings_that_do_not_fit_a_method_are_refused_before_anything_is_writte
     assert not list(tmp_path.rglob("run.toml"))
 
 
-def test_verify_says_no_with_exit_code_1(call, archive):
+def test_verify_says_that_it_could_not_check_with_exit_code_2(call, archive):
     content = bytearray(archive.read_bytes())
     content[-9] ^= 1
     archive.write_bytes(content)
-    assert "does not match its digest" in call("verify", archive, code=1)
-    assert "cannot read" in call("verify", archive.parent / "nowhere.ticket", code=1)
+    assert "does not match its digest" in call("verify", archive, code=2)
+    assert "cannot read" in call("verify", archive.parent / "nowhere.ticket", code=2)
+
+
+def test_verify_says_that_a_certificate_is_broken_with_exit_code_1(call, archive):
+    learner = ff.load(archive)
+    name = next(iter(learner.tasks))
+    known = learner.tasks[name]
+    other = replace(known, certificate=replace(known.certificate, digest="0" * 32))
+    learner.engine._learned = {**learner.engine.learned, name: other}
+    ff.save(learner, archive)
+    assert name in call("verify", archive, code=1)
 
 
 def test_a_task_can_be_removed_from_an_archive(call, archive, tmp_path):
@@ -401,10 +407,14 @@ def test_a_task_can_be_removed_from_an_archive(call, archive, tmp_path):
     after = json.loads(call("inspect", tmp_path / "less.ticket", "--json"))
     assert [task["name"] for task in after["tasks"]] == others
     assert after["nbytes"] < before["nbytes"]
-    assert archive.stat().st_size == before["nbytes"], "without --to it would have been replaced, with it not"
+    assert archive.stat().st_size == before["nbytes"], "it was not asked for in place"
     call("verify", tmp_path / "less.ticket")
-    assert "no task 'nobody'" in call("remove", archive, "--task", "nobody", code=2)
-    call("remove", archive, "--task", gone)
+    assert "no task 'nobody'" in call("remove", archive, "--task", "nobody", "--in-place", code=2)
+    content = archive.read_bytes()
+    for where in ((), ("--to", tmp_path / "other.ticket", "--in-place")):
+        assert "either --to FILE or --in-place" in call("remove", archive, "--task", gone, *where, code=2)
+        assert archive.read_bytes() == content
+    call("remove", archive, "--task", gone, "--in-place")
     assert archive.read_bytes() == (tmp_path / "less.ticket").read_bytes()
 
 
@@ -424,8 +434,10 @@ def test_a_backbone_of_ones_own_is_named_by_its_place(call, tmp_path, monkeypatc
     learner = ff.WSN(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), capacity=0.5, recipe=ff.Recipe(epochs=1))
     learner.learn(ff.Task("mine", (0, 1), (torch.randn(8, 4), torch.arange(8) % 2)))
     ff.save(learner, "mine.ticket")
-    assert "load(path, backbone)" in call("verify", "mine.ticket", code=1)
+    said = call("verify", "mine.ticket", code=2)
+    assert "--backbone package.module:make" in said
+    assert "load(" not in said
     call("verify", "mine.ticket", "--backbone", "nets_of_mine:make")
     assert "package.module:make" in call(
-        "remove", "mine.ticket", "--task", "mine", "--backbone", "nowhere:make", code=2
+        "remove", "mine.ticket", "--task", "mine", "--in-place", "--backbone", "nowhere:make", code=2
     )

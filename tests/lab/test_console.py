@@ -43,6 +43,6 @@ def test_archives_of_any_names_are_inspected_and_verified(tmp_path):
         done = CliRunner().invoke(cli.app, [command, str(tmp_path / "n.ticket")], env={"COLUMNS": "300"})
         assert done.exit_code == 0, done.output
         assert "\x1b" not in done.output
-    done = CliRunner().invoke(cli.app, ["remove", str(tmp_path / "n.ticket"), "--task", "[/nobody]"])
+    done = CliRunner().invoke(cli.app, ["remove", str(tmp_path / "n.ticket"), "--task", "[/nobody]", "--in-place"])
     assert done.exit_code == 2
     assert "'[/nobody]'" in done.output

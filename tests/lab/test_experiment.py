@@ -259,3 +259,58 @@ def test_defaults_of_a_method_are_found_in_its_signature_its_fields_and_its_defa
     assert schema.missing("method", "mine", {"sizes": ()}) == ["strength"]
     monkeypatch.setattr(Mine, "default_heads", staticmethod(lambda features, task: None))
     assert schema._defaults("method", "own") == {"sizes": (1, 2)}  # heads without a name are the method's own affair
+
+
+# settings of one method among several
+
+
+def test_a_setting_of_one_method_leaves_the_others_alone():
+    grid = plan(
+        "til/digits_permuted", methods=["wsn", "finetune"],
+        overrides={"wsn.capacity": [0.05, 0.3], "finetune.recipe.lr": 0.02, "epochs": 2},
+    )  # fmt: skip
+    assert [(each.method, each.overrides) for each in grid] == [
+        ("wsn", {"recipe.epochs": 2, "capacity": 0.05}),
+        ("wsn", {"recipe.epochs": 2, "capacity": 0.3}),
+        ("finetune", {"recipe.epochs": 2, "recipe.lr": 0.02}),
+    ]
+    assert [each.settings["recipe"]["lr"] for each in grid[1:]] == [
+        only("til/digits_permuted").settings["recipe"]["lr"],
+        0.02,
+    ]
+
+
+def test_a_run_is_found_again_however_its_setting_was_named():
+    said = ("capacity", "method.capacity", "wsn.capacity", "wsn.method.capacity")
+    assert len({only("til/digits_permuted", overrides={key: 0.2}).folder for key in said}) == 1
+    recipe = ("lr", "recipe.lr", "wsn.lr", "wsn.recipe.lr")
+    assert len({only("til/digits_permuted", overrides={key: 0.2}).folder for key in recipe}) == 1
+    other = only("til/digits_permuted", overrides={"wsn.backbone.name": "mlp"})
+    assert other.folder == only("til/digits_permuted", overrides={"backbone.name": "mlp"}).folder
+
+
+def test_what_is_said_of_one_method_goes_before_what_is_said_of_all():
+    grid = plan("til/digits_permuted", methods=["wsn", "ewc"], overrides={"wsn.lr": 0.5, "recipe.lr": [0.1, 0.2]})
+    assert [(each.method, each.settings["recipe"]["lr"]) for each in grid] == [("wsn", 0.5), ("ewc", 0.1), ("ewc", 0.2)]
+
+
+@pytest.mark.parametrize(
+    ("methods", "overrides", "said"),
+    [
+        (["wsn", "ewc"], {"capacity": [0.1, 0.3]}, r"a setting of wsn, not of ewc: --set wsn\.capacity=0\.1,0\.3"),
+        (["ewc", "wsn"], {"method.capacity": 0.1}, r"of wsn, not of ewc: --set wsn\.capacity=0\.1"),
+        (["wsn"], {"packnet.lr": 0.1}, r"packnet is not among the methods of these runs.* add --method packnet"),
+        (["wsn"], {"wns.capacity": 0.1}, r"Did you mean wsn\.capacity"),
+        (["wsn"], {"wsn.capacty": 0.1}, r"no setting 'capacty' .*method wsn.*Did you mean capacity"),
+        (["wsn"], {"wsn.recipe.epoch": 1}, r"Did you mean epochs"),
+        (["wsn"], {"wsn.": 1}, r"no setting '' "),
+    ],
+)  # fmt: skip
+def test_a_setting_that_fits_no_chosen_method_says_what_would(methods, overrides, said):
+    with pytest.raises(ff.InputError, match=said):
+        plan("til/digits_permuted", methods=methods, overrides=overrides)
+
+
+def test_a_key_is_set_once():
+    with pytest.raises(ff.InputError, match=r"capacity is set twice.*--set capacity=0\.1,0\.3"):
+        parse_overrides(["capacity=0.1", "capacity=0.3"])

@@ -93,7 +93,7 @@ def test_a_plugged_method_has_its_own_name_colour_and_marker(tmp_path, plugged):
     assert drawn.arrays[1].method == "mine"
     _, line = drawn.drawing.axes[0].lines
     assert (line.get_color(), line.get_marker()) == ("#123456", "*")
-    lines = [line for line in laid_out("1", None, runs).lines if line.colour == "#123456"]
+    lines = [line for line in laid_out("1", None, runs).lines if line.key == "mine"]
     assert [line.method for line in lines] == ["My Net, c = 10 %", "My Net, c = 30 %"]
     text = page(runs, command="forgetfree report")
     assert "light-dark(#123456,#" in text, "its own colour, and a lighter one on dark"

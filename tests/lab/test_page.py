@@ -315,7 +315,7 @@ def test_a_figure_that_cannot_be_drawn_is_not_there(runs, monkeypatch):
 
 def test_a_figure_has_its_words_and_its_command(text):
     assert text.count("<figure ") == 3
-    assert text.count("<code>forgetfree report RUNS --figure accuracy_over_capacity</code>") == 3
+    assert text.count(f"<code>{COMMAND} --figure accuracy_over_capacity</code>") == 3
     assert re.search(r"<desc[^>]*>Accuracy at the end against capacity for 3 methods", text)
 
 

@@ -14,12 +14,13 @@ from forgetfree.lab.records import Record, RunFolder, find_runs
 from forgetfree.lab.report import transfers
 from forgetfree.lab.report.columns import TABLES
 from forgetfree.lab.report.contents import laid_out
+from forgetfree.lab.report.escapes import latex
 from forgetfree.lab.report.paper_tables import paper_table
 from forgetfree.lab.report.published import methods, published, rules
 from forgetfree.lab.report.tables import as_csv as plain_csv
 from forgetfree.lab.report.tables import as_markdown as plain_markdown
 from forgetfree.lab.report.tables import as_tables, rows
-from forgetfree.lab.report.typesetting import as_csv, as_latex, as_markdown, as_terminal, latex
+from forgetfree.lab.report.typesetting import as_csv, as_latex, as_markdown, as_terminal
 from forgetfree.methods import METHODS
 
 DENSE = 1000
@@ -186,7 +187,7 @@ def test_ours_and_published_are_rows_of_their_own_in_the_order_of_the_paper(stor
     shown = [(line.method, line.source) for line in table.lines]
     ours = "ours, scale paper"
     wanted = [
-        ("STL", "published"), ("FINETUNE", "published"), ("FINETUNE", ours), ("EWC", "published"),
+        ("STL", "published"), ("fine-tuning", "published"), ("fine-tuning", ours), ("EWC", "published"),
         ("WSN, c = 3 %", "published"), ("WSN, c = 3 %", ours), ("WSN, c = 5 %", "published"), ("WSN, c = 5 %", ours),
         ("WSN, c = 10 %", "published"), ("SoftNet, c = 3 %", "published"), ("MTL", "published"), ("MTL", ours),
     ]  # fmt: skip
@@ -440,6 +441,23 @@ def test_forward_transfer_is_told_in_all_its_readings(store):
     assert "| 30.00 (15.00) |" in transfers.as_markdown([row])
     with pytest.raises(InputError, match="none of these runs measured forward transfer"):
         transfers.transfers([store(seed=2, folder="silent")])
+
+
+def test_forward_transfer_is_also_what_is_learned_beyond_a_network_of_its_own(store):
+    def run(method, seed, first, last):
+        return store(method, seed, first=first, acc=(0.1, last), transfer=NOISY)
+
+    runs = [run("finetune", 1, 0.9, 0.8), run("finetune", 2, 0.9, 0.6), run("finetune", 3, 0.1, 0.1)]
+    alone = [run("single_task", 1, 0.8, 0.6), run("single_task", 2, 0.9, 0.5)]
+    column = "learned - STL"
+    tuned, single = transfers.transfers([*runs, *alone])
+    assert tuned[column] == "10.00 ± 7.07"  # of seed 3 nothing to compare with was run
+    assert single[column] == ""
+    assert column in transfers.as_markdown([tuned, single])
+    assert column in transfers.CAPTION
+    other = store("single_task", 1, first=0.8, acc=(0.1, 0.6), transfer=NOISY, scale="cpu")
+    assert [row[column] for row in transfers.transfers([*runs, other])] == ["", ""]
+    assert column not in transfers.as_markdown(transfers.transfers(runs))
 
 
 def test_a_narrow_terminal_loses_columns_that_say_little_and_never_the_accuracy(store):

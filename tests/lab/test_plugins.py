@@ -105,7 +105,7 @@ def unplug():
 
 def test_a_list_shows_what_a_plug_in_brings_its_badge_and_where_it_is_from(call, outside):
     text = " ".join(call("list", "--plugin", "mine_names").split())
-    assert "mine paper only Fine-tuning of mine. (from mine_names)" in text
+    assert "mine Mine paper only Fine-tuning of mine. (from mine_names)" in text
     assert "til/of_mine An experiment of mine. (from mine_names)" in text
     told = json.loads(call("--plugin", "mine_names", "list", "--json"))
     assert told["badges"]["mine"] == "paper only"

@@ -228,8 +228,8 @@ def test_published_rows_and_ours_never_share_a_row(store):
     ours = "ours, scale paper"
     wanted = [
         ("cRT", "published"), ("cRT", ours), ("NCM", ours), ("TOPIC", "published"), ("FSLL", "published"),
-        ("HardNet (WSN), c = 50 %", "published"), ("HardNet (WSN), c = 80 %", "published"),
-        ("HardNet (WSN), c = 80 %", ours), ("SoftNet, c = 50 %", "published"), ("SoftNet, c = 50 %", ours),
+        ("HardNet, c = 50 %", "published"), ("HardNet, c = 80 %", "published"),
+        ("HardNet, c = 80 %", ours), ("SoftNet, c = 50 %", "published"), ("SoftNet, c = 50 %", ours),
     ]  # fmt: skip
     assert [entry for entry in shown if entry in wanted] == wanted
     printed = {text for row in published_sessions("fscil_cifar100", "topic").rows for text in _numbers(row)}
@@ -319,7 +319,7 @@ def test_the_split_is_asked_for_or_that_of_the_runs_or_topics(store):
     assert texts(session_table("cifar100", "random", [drawn, topic]), "SoftNet, c = 50 %")["session_3"] == "68.00"
     with pytest.raises(InputError, match="these runs of fscil_cifar100 are of the split topic, not of random"):
         session_table("cifar100", "random", [topic])
-    with pytest.raises(InputError, match=r"no split 'drawn'. There are: topic, random"):
+    with pytest.raises(InputError, match=r"no split 'drawn'. There are: topic, drawn_shots, random"):
         session_table("cifar100", "drawn", [topic])
     with pytest.raises(
         InputError, match="table mini_imagenet is of fscil_mini_imagenet; these runs are of fscil_cifar100"
@@ -424,7 +424,7 @@ def test_where_runs_end_is_told_for_all_base_and_novel_classes_with_what_it_cost
         "overall": "56.00", "base": "70.00", "novel": "35.00", "harmonic": "46.67", "drop": "34.00", "exemplars": "5",
         "cap": "60.00", "cap_written": "40.00", "to_learn": "30.00", "time": "1.5000",
     }  # fmt: skip
-    hard = line(table, "HardNet (WSN), c = 50 %", "ours, scale paper")
+    hard = line(table, "HardNet, c = 50 %", "ours, scale paper")
     assert list(hard.cells) == ["fscil_omniglot"]
     assert hard.cell("fscil_omniglot", "exemplars") is None
     assert hard.cell("fscil_omniglot", "cap_written") is None
@@ -432,7 +432,7 @@ def test_where_runs_end_is_told_for_all_base_and_novel_classes_with_what_it_cost
     page = set_in_markdown(table)
     assert page.startswith("CIFAR-100, TOPIC's split\n\n| method | source | overall |")
     assert "\n\nOmniglot\n\n| method |" in page
-    assert "| HardNet (WSN), c = 50 % | ours, scale paper | 56.00 | 70.00 | 35.00 | 46.67 |" in page
+    assert "| HardNet, c = 50 % | ours, scale paper | 56.00 | 70.00 | 35.00 | 46.67 |" in page
     assert len([row for row in page.splitlines() if "ours, scale paper |" in row]) == 2, "a row where it was run"
     assert as_latex(table).count(r"\begin{tabular}") == 2
     assert [row["benchmark"] for row in csv.DictReader(io.StringIO(as_csv(table)))] == list(table.blocks)

@@ -42,7 +42,7 @@ def finish(folder, tasks):
     rows = [[1.0] * (t + 1) + [None] * (tasks - t - 1) for t in range(tasks)]
     record = {
         "tasks": [f"made up {t + 1}" for t in range(tasks)], "accuracy": rows,
-        "footprints": [{"formula": 0.5, "density": 0.4}] * tasks,
+        "footprints": [{"formula": 0.5, "density": 0.4, "weights": 400, "mask_bits": 1000}] * tasks,
         "compared": 0, "different": 0, "curves": {}, "selections": {}, "notes": {},
         "seconds": {"learning": [1.0] * tasks, "testing": [1.0] * tasks},
     }  # fmt: skip

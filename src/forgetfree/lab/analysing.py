@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from forgetfree.errors import InputError
+from forgetfree.errors import FileError, InputError
 from forgetfree.lab import legend
 from forgetfree.lab.analyses import ANALYSES
 from forgetfree.lab.analyses.subject import Advance, Subject
@@ -35,8 +35,12 @@ def analyse_all(
         if not legend.installed(method):
             console.print(f"method {method!r} is not installed, so no analysis: {subject.folder.path}", highlight=False)
             continue
-        fitting = [name for name in names if ANALYSES[name].applies(subject.plan)]
-        missing = [name for name in fitting if again or subject.folder.analysis(name) is None]
+        try:
+            fitting = [name for name in names if ANALYSES[name].applies(subject.plan)]
+            missing = [name for name in fitting if again or subject.folder.analysis(name) is None]
+        except FileError as error:
+            console.print(f"{error} The run is left out.", highlight=False)
+            continue
         if missing and not subject.folder.archive.is_file():
             console.print(f"no archive, so no analysis: {subject.folder.path}", highlight=False)
             continue

@@ -4,11 +4,12 @@ What a command needs is imported when it is called: help, lists and completion a
 """
 
 import inspect as signatures
+import io
 import json
 import logging
 import pkgutil
+import shlex
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -16,22 +17,52 @@ from typing import Annotated, Any
 
 import typer
 from rich.logging import RichHandler
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
 
 from forgetfree import __version__
-from forgetfree.errors import ForgetfreeError, InputError, PluginError
+from forgetfree.errors import FileError, ForgetfreeError, InputError, PluginError
 from forgetfree.lab import completion
 from forgetfree.lab.console import PlainConsole, bold, shown
 
+
+class Command(TyperCommand):
+    """A command whose flags are shown without a type: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types_of_flags(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands, likewise."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types_of_flags(super().get_params(ctx))
+
+
+def without_types_of_flags(parameters: list[Any]) -> list[Any]:
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return parameters
+
+
 app = typer.Typer(
+    cls=Group,
     help="Any PyTorch module learns task after task and never forgets. Start with: forgetfree demo",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="The data sets: what there is, where it is, how to get it.", no_args_is_help=True)
+data_app = typer.Typer(
+    cls=Group, help="The data sets: what there is, where it is, how to get it.", no_args_is_help=True
+)
 app.add_typer(data_app, name="data")
+
+DEMO = Path("forgetfree-demo")
+"""Where the demo keeps its runs and its page."""
 
 console = PlainConsole()
 errors = PlainConsole(stderr=True)
@@ -68,14 +99,20 @@ Scale = Annotated[
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. A letter that a terminal does not have is shown as a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()
 
 
-def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> Callable[[Any], Any]:
+def command(
+    *, example: str, on: typer.Typer = app, name: str | None = None, kept: Callable[..., str] = lambda **_: ""
+) -> Callable[[Any], Any]:
     """A subcommand whose help ends with an example and whose errors are one sentence, with exit code 2.
 
-    Every command takes --plugin, as `forgetfree` before it does.
+    Every command takes --plugin, as `forgetfree` before it does. `kept` says what is left when it is interrupted, by
+    what it was called with.
     """
 
     def register(function: Any) -> Any:
@@ -88,7 +125,7 @@ def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> 
                 _complain(error)
                 raise typer.Exit(2) from error
             except KeyboardInterrupt as error:
-                errors.print("interrupted: nothing is lost. The same command, or forgetfree resume, goes on.")
+                errors.print(f"interrupted. {kept(**arguments)}".strip(), highlight=False, soft_wrap=True)
                 raise typer.Exit(130) from error
 
         also = {"context": (typer.Context, signatures.Parameter.empty), "plugin": (Plugins, None)}
@@ -100,7 +137,8 @@ def command(*, example: str, on: typer.Typer = app, name: str | None = None) -> 
         keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in taken.parameters.values()]
         vars(call)["__signature__"] = taken.replace(parameters=[*keywords, *parameters])
         call.__annotations__ = {**function.__annotations__, **{key: kind for key, (kind, _) in also.items()}}
-        on.command(name, epilog=f"Example: [bold]{example}[/bold]")(call)
+        shown = "\n".join(f"[bold]{escape(line)}[/bold]" for line in example.splitlines())
+        on.command(name, cls=Command, epilog=f"Example:\n{shown}")(call)
         return function
 
     return register
@@ -119,17 +157,26 @@ def options(
         raise typer.Exit
 
 
-@command(example="forgetfree demo")
+def _learned(out: Path, also: str = "") -> str:
+    if not out.is_dir():
+        return "Nothing was learned yet."
+    return f"What was learned so far is in {out}. The same command{also} goes on."
+
+
+def _to_resume(*paths: Path) -> str:
+    return f", or {shlex.join(['forgetfree', 'resume', *map(str, paths)])},"
+
+
+@command(example="forgetfree demo", kept=lambda out, **_: _learned(out))
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Keep the run folders here.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the run folders and of the page, report.html.")] = DEMO,
 ) -> None:
-    """Ten tasks, four methods, two minutes: see what forgetting is and that WSN does not."""
+    """Ten tasks, four methods, about a minute: see what forgetting is, and that WSN does not forget."""
     from forgetfree.lab.demo import demo
 
-    with tempfile.TemporaryDirectory() as folder:
-        page = out / "report.html" if out else Path("forgetfree-demo.html")
-        demo(console, out or Path(folder), page, seed=seed)
+    words = [*(["--seed", str(seed)] if seed else []), *([] if out == DEMO else ["--out", str(out)])]
+    demo(console, out, seed=seed, made_by=shlex.join(["forgetfree", "demo", *words]))
 
 
 @command(example="forgetfree list", name="list")
@@ -139,19 +186,21 @@ def list_(as_json: AsJson = False) -> None:
     from forgetfree.registry import MethodEntry
 
     kinds = {kind: TABLES[kind].entries for kind in ("experiments", "methods", "benchmarks", "backbones")}
-    badges = {name: each.badge for name, each in kinds["methods"].items() if isinstance(each, MethodEntry)}
+    methods = {name: each for name, each in kinds["methods"].items() if isinstance(each, MethodEntry)}
+    badges = {name: each.badge for name, each in methods.items()}
+    labels = {name: each.label or name for name, each in methods.items()}
     if as_json:
         titles = {kind: {name: each.title for name, each in entries.items()} for kind, entries in kinds.items()}
         sources = {kind: {name: each.source for name, each in entries.items()} for kind, entries in kinds.items()}
-        told = {**titles, "badges": badges, "sources": sources}
-        sys.stdout.write(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        told = {**titles, "labels": labels, "badges": badges, "sources": sources}
+        _print_json(told)
         return
     for kind, entries in kinds.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, pad_edge=False)
         for name, entry in entries.items():
             source = "" if entry.source == "forgetfree" else f" (from {entry.source})"
-            badge = [Text(badges[name], "dim")] if kind == "methods" else []
-            table.add_row(bold(name), *badge, Text.assemble(shown(entry.title), (shown(source), "dim")))
+            of_method = [Text(shown(labels[name])), Text(badges[name], "dim")] if kind == "methods" else []
+            table.add_row(bold(name), *of_method, Text.assemble(shown(entry.title), (shown(source), "dim")))
         console.print(table, "")
 
 
@@ -175,28 +224,48 @@ def show(
 
     (resolved,) = plan(experiment, methods=[method] if method else [], scale=scale)
     if as_json:
-        sys.stdout.write(json.dumps(resolved.as_toml(), indent=1, ensure_ascii=False) + "\n")
+        _print_json(resolved.as_toml())
     else:
         import tomli_w
 
         sys.stdout.write(tomli_w.dumps(resolved.as_toml()))
 
 
-@command(example="forgetfree run til/permuted_mnist --method wsn --set capacity=0.05,0.3 --scale paper --seed 1")
+@command(
+    example="forgetfree run til/digits_split --scale smoke\n"
+    "forgetfree run til/digits_split --method wsn --method finetune \\\n--set wsn.capacity=0.05,0.3 --scale smoke",
+    kept=lambda out, **_: _learned(out, _to_resume(out)),
+)
 def run(
     experiment: Experiment,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="May be given several times; default: the first.", autocompletion=completion.methods),
+        typer.Option(
+            metavar="NAME",
+            help="May be given several times; default: the first that the experiment names.",
+            autocompletion=completion.methods,
+        ),
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, as in recipe.epochs=3; a list means one run each.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting, as in recipe.epochs=3; several values mean a run with each, as in capacity=0.05,0.3. Of "
+            "several methods one alone: wsn.capacity=0.05,0.3. What there is to set: forgetfree show EXPERIMENT "
+            "--method NAME. May be given several times.",
+            autocompletion=completion.settings,
+        ),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="May be given several times; default: 0.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(metavar="NUMBER", help="May be given several times; default: 0.")
+    ] = None,
     scale: Scale = "cpu",
     out: Annotated[Path, typer.Option(help="Folder of run folders.")] = Path("runs"),
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in its own process.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each run; part of what makes it repeatable.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs at a time, each in its own process.")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, metavar="NUMBER", help="Threads of each run; part of what makes it repeatable.")
+    ] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and what it would cost; run nothing.")
     ] = False,
@@ -216,10 +285,12 @@ def run(
     _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
 
 
-@command(example="forgetfree resume runs")
+@command(
+    example="forgetfree resume runs", kept=lambda **_: "What was learned so far is kept. The same command goes on."
+)
 def resume(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in its own process.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs at a time, each in its own process.")] = 1,
     data_root: Root = None,
 ) -> None:
     """Go on with every run that is not finished."""
@@ -244,10 +315,17 @@ def resume(
         _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root, named=True), out)
 
 
-@command(example="forgetfree analyse runs")
+@command(example="forgetfree analyse runs", kept=lambda **_: "What was made is kept. The same command makes the rest.")
 def analyse(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
-    only: Annotated[list[str] | None, typer.Option(help="Some analyses only; may be given several times.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Some only, of {', '.join(completion.ANALYSES)}; may be given several times.",
+            autocompletion=completion.analyses,
+        ),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Make those that are there anew.")] = False,
     data_root: Root = None,
 ) -> None:
@@ -256,10 +334,15 @@ def analyse(
     from forgetfree.lab.report.tables import finished
 
     made = analyse_all(finished(_runs(runs)), console, only=only or [], again=again, data_root=data_root)
-    console.print(f"{len(made)} analyses made. Figures: forgetfree report {runs[0]} --figure NAME", highlight=False)
+    draw = shlex.join(["forgetfree", "report", *map(str, runs), "--figure", "all"])
+    console.print(f"{len(made)} analyses made. Figures: {draw}", highlight=False, soft_wrap=True)
 
 
-@command(example="forgetfree report runs --html report.html --open")
+@command(
+    example="forgetfree report runs\n"
+    "forgetfree report runs --method wsn --column acc --column bwt\n"
+    "forgetfree report runs --html report.html"
+)
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or any folder above them.")],
     to: Annotated[Path | None, typer.Option(help="Folder for the files; default: the first RUNS.")] = None,
@@ -275,13 +358,15 @@ def report(
     split: Annotated[
         str | None,
         typer.Option(
-            help="Of cifar100, mini_imagenet and cub200: topic or random; default: that of the runs, topic if both."
+            help="Of cifar100, mini_imagenet and cub200: topic, drawn_shots or random; default: that of the runs, "
+            "topic if they have several.",
         ),
     ] = None,
     figure: Annotated[
         str | None,
         typer.Option(
-            help="A figure by name, as SVG and PNG, for each benchmark among the runs; all: every one.",
+            help="A figure by name, as SVG and PNG, for each benchmark among the runs; all: every one. There are "
+            f"{', '.join(completion.FIGURES)}.",
             autocompletion=completion.figures,
         ),
     ] = None,
@@ -291,14 +376,29 @@ def report(
     gallery: Annotated[
         Path | None, typer.Option(help="All figures as a Markdown page, the pictures beside it.")
     ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only runs of this method, and of a table its published rows; may be given several times.",
+            autocompletion=completion.methods,
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of a table this column, by its heading or as the CSV file calls it; may be given several times, and "
+            "columns stand in that order.",
+        ),
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page of --html.")] = False,
 ) -> None:
     """Tables, figures and a page from finished runs.
 
-    Without options it prints the table of all runs and writes it as CSV, JSON and Markdown; --table adds LaTeX, without
-    JSON.
+    Without options it prints the table of all runs. Every table is also written as Markdown and LaTeX (booktabs).
     """
-    from forgetfree.lab.report import contents, publishing
+    from forgetfree.lab.report import choosing, contents, publishing
 
     kinds = {"--table": table, "--figure": figure, "--html": html, "--gallery": gallery}
     asked = [kind for kind, value in kinds.items() if value is not None]
@@ -308,20 +408,26 @@ def report(
         raise InputError("--open opens the page of --html: say where it is to be written.")
     if to and (html or gallery):
         raise InputError(f"{asked[0]} is itself where to write, so leave --to out.")
+    if column and any((figure, html, gallery)):
+        raise InputError(f"--column chooses from a table, so leave it out with {asked[0]}.")
     contents.check_name(table, split)
-    folders, target = _runs(runs), to or runs[0]
-    command = f"forgetfree report {' '.join(map(str, runs))}"
+    methods, target = method or [], to or runs[0]
+    folders = _runs(runs)
+    wanted = choosing.of_methods(folders, methods, published=contents.quoted(table))
+    chosen = [word for name in methods for word in ("--method", name)]
+    command = shlex.join(["forgetfree", "report", *map(str, runs), *chosen])
     if figure is not None:
-        written = publishing.write_figures(figure, folders, target, console)
+        written = publishing.write_figures(figure, wanted, target, console)
     elif html is not None:
-        written = publishing.write_page(folders, html, f"{command} --html {html}")
+        written = publishing.write_page(wanted, html, command, made_by=f"{command} --html {shlex.quote(str(html))}")
     elif gallery is not None:
-        written = publishing.write_gallery(folders, gallery, command)
+        written = publishing.write_gallery(wanted, gallery, command)
     else:
-        written = publishing.write_table(table, split, folders, target, console)
+        written = publishing.write_table(table, split, folders, target, console, methods=methods, columns=column or [])
     waiting = [folder for folder in folders if not folder.finished]
     if waiting:
-        console.print(f"{len(waiting)} of {len(folders)} runs are not finished: forgetfree resume {runs[0]}")
+        go_on = shlex.join(["forgetfree", "resume", *map(str, runs)])
+        console.print(f"{len(waiting)} of {len(folders)} runs are not finished: {go_on}", soft_wrap=True)
     for path in written:
         console.print(f"Written: {path}", highlight=False, soft_wrap=True)
     if show and html is not None:
@@ -344,7 +450,7 @@ def watch(
 
 @command(example="forgetfree inspect memory.ticket")
 def inspect(
-    file: Annotated[Path, typer.Argument(help="An archive, as forgetfree.save or a run writes it.")],
+    file: Annotated[Path, typer.Argument(help="An archive: forgetfree.save writes one, and a run its memory.ticket.")],
     as_json: AsJson = False,
 ) -> None:
     """What is in an archive: tasks, classes, weights new and reused, bytes of every part."""
@@ -353,7 +459,7 @@ def inspect(
 
     found = archive.inspect(file)
     if as_json:
-        sys.stdout.write(json.dumps(as_plain(found), indent=1, ensure_ascii=False) + "\n")
+        _print_json(as_plain(found))
     else:
         console.print(*as_tables(found), sep="\n")
 
@@ -364,33 +470,32 @@ def verify(
     backbone: Backbone = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put every task beside its certificate; exit code 0 if all hold, else 1."""
+    """Put every task beside its certificate; exit code 0 if all hold, 1 if one does not, 2 if none can be checked."""
     from forgetfree import archive
     from forgetfree.lab.report.archives import verified, verified_table
 
-    try:
-        found = archive.verify(file, _backbone(backbone))
-    except ForgetfreeError as error:
-        _complain(error)
-        raise typer.Exit(1) from error
+    found = archive.verify(file, _backbone(backbone))
     if as_json:
-        sys.stdout.write(json.dumps(verified(found), indent=1, ensure_ascii=False) + "\n")
+        _print_json(verified(found))
     else:
         console.print(verified_table(found))
     if not found.ok:
         raise typer.Exit(1)
 
 
-@command(example="forgetfree remove memory.ticket --task permutation-4 --to smaller.ticket")
+@command(example="forgetfree remove memory.ticket --task 'digits_split 4' --to smaller.ticket")
 def remove(
     file: Annotated[Path, typer.Argument(help="An archive.")],
     task: Annotated[str, typer.Option(help="The task to forget.")],
-    to: Annotated[Path | None, typer.Option(help="Write here; default: over FILE.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write here.")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write over FILE.")] = False,
     backbone: Backbone = None,
 ) -> None:
     """Forget a task: nothing that only it used is in the archive that is written; all others keep their bits."""
     from forgetfree import archive
 
+    if (to is not None) == in_place:
+        raise InputError("where does the archive without the task go? Pass either --to FILE or --in-place.")
     before = archive.inspect(file)
     learner = archive.load(file, _backbone(backbone))
     learner.remove(task)
@@ -401,7 +506,7 @@ def remove(
     )
 
 
-@command(example="forgetfree export memory.ticket --task permutation-1 --to model.onnx")
+@command(example="forgetfree export memory.ticket --task 'digits_split 1' --to model.pt2")
 def export(
     file: Annotated[Path, typer.Argument(help="An archive.")],
     task: Annotated[str, typer.Option(help="The task to export.")],
@@ -439,7 +544,7 @@ def data_list(as_json: AsJson = False, data_root: Root = None) -> None:
         for name, source in SOURCES.items()
     ]
     if as_json:
-        sys.stdout.write(json.dumps({"root": str(root), "sources": entries}, indent=1, ensure_ascii=False) + "\n")
+        _print_json({"root": str(root), "sources": entries})
         return
     table = Table(caption=f"data root: {root}")
     for heading in ("name", "what", "size", "files here", "licence"):
@@ -492,7 +597,7 @@ def data_check(
     found = {name: check(name, data_root) for name in names or list(SOURCES)}
     if as_json:
         plain = {name: {status.name: status.state for status in files} for name, files in found.items()}
-        sys.stdout.write(json.dumps(plain, indent=1) + "\n")
+        _print_json(plain)
     else:
         table = Table()
         for heading in ("data set", "file", "state", "place"):
@@ -504,6 +609,12 @@ def data_check(
         console.print(table)
     if any(status.state != "ok" for files in found.values() for status in files):
         raise typer.Exit(1)
+
+
+def _print_json(told: Any) -> None:
+    """For machines: what the terminal has no letters for is written by number."""
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    sys.stdout.write(json.dumps(told, indent=1, ensure_ascii=not unicode) + "\n")
 
 
 def _finish(folders: list[Path], out: Path) -> None:
@@ -541,9 +652,15 @@ def _runs(paths: list[Path], *, to_run: bool = False) -> list[Any]:
     without; what is `to_run` needs them.
     """
     from forgetfree.lab.experiment.plugins import load_plugins
-    from forgetfree.lab.records import find_runs
+    from forgetfree.lab.records import find_runs, readable
 
     folders = find_runs(paths)
+    if not to_run:
+        folders, unreadable = readable(folders)
+        for why in unreadable:
+            _complain(FileError(f"{why} The run is left out."))
+        if not folders:
+            raise FileError(f"no run at or below {', '.join(map(str, paths))} can be read.")
     for place in sorted({place for folder in folders for place in folder.plugins}):
         try:
             load_plugins([place], here=to_run)
@@ -555,7 +672,8 @@ def _runs(paths: list[Path], *, to_run: bool = False) -> list[Any]:
 
 
 def _complain(error: ForgetfreeError) -> None:
-    message = Text.assemble(("forgetfree:", "red"), f" {shown(str(error))}")
+    said = str(error).replace("load(path, backbone)", "--backbone package.module:make")
+    message = Text.assemble(("forgetfree:", "red"), f" {shown(said)}")
     errors.print(message, highlight=False, soft_wrap=True)
 
 

@@ -19,6 +19,10 @@ FIGURES = (
 """The names of lab.report.figures.FIGURES, which would import matplotlib; a test holds them equal."""
 TABLES = ("1", "2", "3", "transfer", "cifar100", "mini_imagenet", "cub200", "omniglot", "digits", "sessions")
 """Those of lab.report.contents.NAMES, likewise."""
+ANALYSES = ("tickets", "codes", "reuse", "landscape", "convergence", "embedding")
+"""Those of lab.analyses.ANALYSES, likewise."""
+SECTIONS = ("benchmark", "backbone", "recipe", "session", "protocol")
+"""Of an experiment, beside its methods."""
 SCALES = ("smoke", "cpu", "paper")
 
 Offer = list[tuple[str, str]]
@@ -74,8 +78,32 @@ def scales(context: typer.Context, incomplete: str) -> Offer:
     return [(name, "") for name in (read(given)[1]["scales"] if given else SCALES)]
 
 
+@quietly
+def settings(context: typer.Context, incomplete: str) -> Offer:
+    """What the experiment sets; where several methods are asked for, those of each behind its name."""
+    from forgetfree.lab.experiment.experiments import read
+
+    given = _experiment(context)
+    if not given:
+        return []
+    content = read(given)[1]
+    shared = [f"{section}.{key}" for section in SECTIONS for key in content.get(section, {}) if key != "name"]
+    chosen = context.params.get("method") or [*content["methods"]][:1]
+    own = [
+        (key if len(chosen) == 1 else f"{method}.{key}")
+        for method in chosen
+        for key in [*content.get("method", {}), *content["methods"].get(method, {})]
+        if key not in SECTIONS
+    ]
+    return [(f"{key}=", "") for key in dict.fromkeys([*own, *shared])]
+
+
 def figures(incomplete: str) -> list[str]:
     return [name for name in (*FIGURES, "all") if name.startswith(incomplete)]
+
+
+def analyses(incomplete: str) -> list[str]:
+    return [name for name in ANALYSES if name.startswith(incomplete)]
 
 
 def tables(incomplete: str) -> list[str]:

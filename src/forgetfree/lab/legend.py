@@ -8,13 +8,18 @@ import re
 import zlib
 from dataclasses import replace
 
+from rich.text import Text
+
 from forgetfree.errors import PluginError
+from forgetfree.lab.console import shown
 from forgetfree.methods import METHODS
 from forgetfree.registry import MethodEntry
 
 COLOURS = ("#0060a8", "#c04a00", "#00795c", "#a4387e", "#7a6000", "#5b4fc4", "#5e6670", "#007f98", "#b03030", "#3f7f00")
 """Each dark enough to be read on white (4.5:1)."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+GLYPHS = dict(zip(MARKERS, "●■▲◆▼✚✕◄►★", strict=True))
+"""Markers as letters: what stands before the name of a method in a terminal and in the tables of a page."""
 COLOUR = re.compile(r"#[0-9a-f]{6}")
 
 
@@ -29,6 +34,12 @@ def entry(method: str) -> MethodEntry:
         colour=colour if COLOUR.fullmatch(colour) else COLOURS[number % len(COLOURS)],
         marker=marker if marker in MARKERS else MARKERS[number // len(COLOURS) % len(MARKERS)],
     )
+
+
+def named(method: str, label: str | None = None) -> Text:
+    """The name of a method as a terminal shows it, behind its marker and in its colour; `label` says more of it."""
+    known = entry(method)
+    return Text(f"{GLYPHS[known.marker]} {shown(known.label if label is None else label)}", style=known.colour)
 
 
 def installed(method: str) -> bool:

@@ -13,6 +13,8 @@ HARDNET = "hardnet"
 """What SoftNet is compared with: the same subnetwork, its mask without minor weights."""
 DENSE = "ncm"
 """The same network without a mask, trained and answering like HardNet and SoftNet; the paper calls it dense."""
+STL = "single_task"
+"""A network for each task: what is learned beyond it was transferred."""
 CRT = "crt"
 """From which the few-shot tables count their gaps."""
 
@@ -20,21 +22,13 @@ SUBNETWORKS = (HARDNET, SOFTNET)
 """Behind a binary and behind a soft mask."""
 SMALL_NETWORKS = (DENSE, *SUBNETWORKS)
 """Compared by loss landscapes and by the convergence of gradients."""
-SMALL_NETWORK_NAMES = {DENSE: "Dense", HARDNET: "HardNet", SOFTNET: "SoftNet"}
-"""As those figures call them."""
 
 SUGGESTED_TIL = (WSN, "packnet", "finetune")
 """What to run for a comparison of task-incremental methods."""
 SUGGESTED_FSCIL = (SOFTNET, HARDNET, DENSE, "joint")
 """And for one of few-shot methods."""
-DEMONSTRATED = {
-    WSN: "WSN (forgetfree)",
-    "finetune": "fine-tuning",
-    "single_task": "single task",
-    "multitask": "multitask",
-}
-"""Shown by the demo: the paper's method, one that forgets, and two upper bounds. Named for those who do not know the
-paper, which calls the last two STL and MTL."""
+DEMONSTRATED = (WSN, "finetune", "single_task", "multitask")
+"""Shown by the demo: the paper's method, one that forgets, and two upper bounds."""
 
 
 def options(methods: tuple[str, ...]) -> str:

@@ -68,21 +68,25 @@ def _as_one(failed: Mapping[Path, ForgetfreeError], tried: int, named: bool) -> 
 
 def cost_table(plans: list[Plan], out: Path, data_root: Path | None, jobs: int) -> Table:
     """What would be run, and an estimate of its cost from timing a few steps of each."""
-    table = Table(caption="Time: estimated by timing 110 steps now, on this machine; testing and start-up apart.")
+    table = Table(
+        caption="Time: that of learning, estimated from a few steps now, on this machine and as if nothing else ran on "
+        "it; testing and start-up apart. At most: training may stop early."
+    )
     for heading in ("run folder", "tasks", "steps", "time", "state"):
         table.add_column(heading, justify="left" if heading in ("run folder", "state") else "right")
-    total = 0.0
+    total, most = 0.0, False
     for plan in plans:
         cost = estimate(plan, data_root)
         folder = RunFolder(out / plan.folder)
         done = folder.finished
         state = "finished already" if done else "to go on" if folder.started else "new"
-        total += 0.0 if done else cost["seconds"]
-        table.add_row(
-            str(plan.folder), f"{cost['tasks']:.0f}", f"{cost['steps']:,.0f}", _minutes(cost["seconds"]), state
-        )
+        total += 0.0 if done else cost.seconds
+        most = most or cost.at_most
+        time = f"{'at most ' if cost.at_most else ''}{_minutes(cost.seconds)}"
+        table.add_row(str(plan.folder), str(cost.tasks), f"{cost.steps:,}", time, state)
     table.add_section()
-    table.add_row(f"all, {jobs} at a time", "", "", _minutes(total / min(jobs, max(1, len(plans)))), "")
+    whole = f"{'at most ' if most else ''}{_minutes(total / min(jobs, max(1, len(plans))))}"
+    table.add_row(f"all, {jobs} at a time", "", "", whole, "")
     return table
 
 

@@ -132,7 +132,7 @@ def test_sessions_have_their_ways_and_shots(
 
 @pytest.mark.parametrize("name", ["fscil_digits", "fscil_omniglot", *SPLIT])
 def test_a_draw_changes_the_shots_and_nothing_else(name: str, miniature: Callable[..., Benchmark]) -> None:
-    settings = {"split": "random"} if name in SPLIT else {}
+    settings = {"split": "drawn_shots"} if name in SPLIT else {}
     one, other, again = (miniature(draw=draw, seed=3, **settings) for draw in (0, 1, 0))
     assert [task.classes for task in one.tasks] == [task.classes for task in other.tasks]
     assert all(torch.equal(one.tests[title].inputs, other.tests[title].inputs) for title in one.names)
@@ -153,9 +153,29 @@ def test_random_classes_are_drawn_by_the_seed() -> None:
 
 
 @pytest.mark.parametrize("name", SPLIT)
+def test_with_drawn_shots_classes_come_in_the_order_of_labels_as_published(
+    name: str, miniature: Callable[..., Benchmark]
+) -> None:
+    listed, drawn, both = (miniature(split=split, seed=3) for split in ("topic", "drawn_shots", "random"))
+    assert [task.classes for task in drawn.tasks] == [task.classes for task in listed.tasks]
+    assert [task.classes for task in drawn.tasks] != [task.classes for task in both.tasks]
+    assert torch.equal(pair(drawn.tasks[0].train)[0], pair(listed.tasks[0].train)[0])
+    shots = [torch.cat([pair(task.train)[0] for task in made.tasks[1:]]) for made in (listed, drawn)]
+    assert set(prints(shots[0])) != set(prints(shots[1]))
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_later_sessions_are_augmented_where_that_is_asked_for(name: str, miniature: Callable[..., Benchmark]) -> None:
+    plain, augmented = miniature(), miniature(augment_sessions=True)
+    assert [task.augment is not None for task in plain.tasks[:3]] == [True, False, False]
+    assert all(task.augment is not None for task in augmented.tasks)
+    assert all(task.augment is None for task in miniature(augment_sessions=True, augmentation="none").tasks)
+
+
+@pytest.mark.parametrize("name", SPLIT)
 def test_wrong_settings_are_refused(name: str, miniature: Callable[..., Benchmark]) -> None:
     for wrong, words in (
-        ({"split": "topics"}, "'topic' or 'random'; got 'topics'"),
+        ({"split": "topics"}, "'drawn_shots' or 'random'; got 'topics'"),
         ({"draw": 1}, "TOPIC's lists have one. Got 1"),
         ({"draw": -1, "split": "random"}, "Got -1"),
         ({"tasks": 12}, "whole number"),

@@ -231,6 +231,17 @@ def same_images(ours: Tensor, theirs: Tensor) -> bool:
     return len(ours) == len(theirs) and bool((near.sum(0) == 1).all() and (near.sum(1) == 1).all())
 
 
+def test_training_images_are_cropped_and_mirrored_where_that_is_asked_for(miniature_tiny_imagenet: Path) -> None:
+    plain, cropped = (tiny_imagenet(tasks=1, augmentation=name).tasks[0] for name in ("none", "crop_and_flip"))
+    assert plain.augment is None
+    assert cropped.augment is not None
+    images = cropped.train[0]
+    assert torch.equal(images, plain.train[0])
+    changed = cropped.augment(images, torch.Generator().manual_seed(0))
+    assert changed.shape == images.shape
+    assert not torch.equal(changed, images)
+
+
 def test_wide_heads_limits_and_a_part_of_the_classes(miniature_tiny_imagenet: Path) -> None:
     wide = tiny_imagenet(tasks=2, wide_heads=True, limit=10)
     assert [task.width for task in wide.tasks] == [200, 200]

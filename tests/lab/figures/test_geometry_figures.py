@@ -82,7 +82,7 @@ def landscapes(networks):
 def test_landscapes_are_those_of_the_first_seed_by_epoch_and_network(landscapes):
     found = loss_landscape.measure(landscapes)
     assert (found.capacity, found.seeds, found.steps) == (0.1, (0, 1), (-1, 0, 1))
-    assert [[panel.name for panel in row] for row in found.rows] == [["Dense", "HardNet", "SoftNet"]] * 2
+    assert [[panel.name for panel in row] for row in found.rows] == [["NCM", "HardNet", "SoftNet"]] * 2
     assert [[panel.epoch for panel in row] for row in found.rows] == [[70] * 3, [100] * 3]
     assert [panel.eigenvalues for panel in found.rows[1]] == [(8.0, 0.5), (2.0, 0.5), (1.0, 0.5)]
     assert found.rows[1][0].grid[0] == pytest.approx((3.1, 2.1, 3.1))
@@ -93,10 +93,10 @@ def test_landscapes_are_those_of_the_first_seed_by_epoch_and_network(landscapes)
 
 def test_landscapes_say_eigenvalues_losses_and_weights(landscapes):
     words = loss_landscape.words(loss_landscape.measure(landscapes))
-    assert "Dense 7.00 ± 1.00 (14.00 ± 2.00), loss 0.150 ± 0.050, 9 weights" in words
+    assert "NCM 7.00 ± 1.00 (14.00 ± 2.00), loss 0.150 ± 0.050, 9 weights" in words
     assert "the head dense in all" in words
     alone = [run for run in landscapes if run.plan["run"]["seed"] == 1]
-    assert "one seed: Dense 6.00 (12.00), loss 0.200, 9 weights; HardNet 3.00" in loss_landscape.words(
+    assert "one seed: NCM 6.00 (12.00), loss 0.200, 9 weights; HardNet 3.00" in loss_landscape.words(
         loss_landscape.measure(alone)
     )
 
@@ -153,7 +153,7 @@ def test_maps_are_of_the_first_seed_and_silhouettes_of_all(maps):
 
 def test_every_figure_is_drawn_with_its_numbers(landscapes, ratio_runs, maps):
     for name, runs, shown in (
-        ("loss_landscape", landscapes, ["Dense, epoch 100", "λ = 8.00, 0.50; loss 0.100", "training loss"]),
+        ("loss_landscape", landscapes, ["NCM, epoch 100", "λ = 8.00, 0.50; loss 0.100", "training loss"]),
         ("convergence", ratio_runs, ["gradient in all weights, as printed", "SoftNet", "distance"]),
         ("embedding_map", maps, ["HardNet, c = 30 %", "silhouette: base 0.600, novel 0.400"]),
     ):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from forgetfree.archive import load
-from forgetfree.errors import InputError
+from forgetfree.errors import FileError, InputError, PluginError
 from forgetfree.lab.benchmarks.stream import Benchmark
 from forgetfree.lab.experiment import Plan, build
 from forgetfree.lab.records import Record, RunFolder
@@ -25,7 +25,10 @@ class Subject:
 
     @cached_property
     def plan(self) -> Plan:
-        return Plan.from_toml(self.folder.plan())
+        try:
+            return Plan.from_toml(self.folder.plan())
+        except (InputError, PluginError) as error:
+            raise FileError(f"{self.folder.path / 'run.toml'} cannot be read as a plan: {error}") from error
 
     @cached_property
     def record(self) -> Record:

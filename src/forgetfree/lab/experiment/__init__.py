@@ -11,9 +11,10 @@ from forgetfree.registry import lazy_names
 if TYPE_CHECKING:
     from forgetfree.lab.experiment.estimating import estimate
     from forgetfree.lab.experiment.experiments import EXPERIMENTS, catalog, describe
-    from forgetfree.lab.experiment.performing import build, perform, versions
+    from forgetfree.lab.experiment.performing import build, perform
     from forgetfree.lab.experiment.planning import Plan, parse_overrides, plan
     from forgetfree.lab.experiment.plugins import load_plugins
+    from forgetfree.lab.experiment.provenance import versions
     from forgetfree.lab.experiment.schema import known_keys
 
 __all__ = [
@@ -34,9 +35,10 @@ __all__ = [
 _MODULES = {
     "estimating": ("estimate",),
     "experiments": ("EXPERIMENTS", "catalog", "describe"),
-    "performing": ("build", "perform", "versions"),
+    "performing": ("build", "perform"),
     "planning": ("Plan", "parse_overrides", "plan"),
     "plugins": ("load_plugins",),
+    "provenance": ("versions",),
     "schema": ("known_keys",),
 }
 

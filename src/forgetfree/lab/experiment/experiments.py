@@ -62,12 +62,12 @@ def read(experiment: str) -> tuple[str, dict[str, Any]]:
     return name, content
 
 
-def check_known(kind: str, name: str, names: Iterable[str], where: str = "") -> None:
-    """Refuse a name that is none of the names, with those that come near."""
+def check_known(kind: str, name: str, names: Iterable[str], where: str = "", *, unlisted: Iterable[str] = ()) -> None:
+    """Refuse a name that is none of the names, with those that come near; `unlisted` ones may, but are not all told."""
     names = list(names)
     if name in names:
         return
-    near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
+    near = difflib.get_close_matches(name, [*names, *unlisted], n=2, cutoff=0.5)
     near += [full for full in names if full.endswith(f".{name}") and full not in near]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise InputError(f"there is no {kind} {name!r}{' ' + where if where else ''}.{hint} There are: {', '.join(names)}.")

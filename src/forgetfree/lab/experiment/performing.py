@@ -1,7 +1,6 @@
 """Performing a plan: what it names is built, its protocol learns and tests, and its run folder keeps what came out."""
 
 import inspect
-import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-import forgetfree
 from forgetfree.contracts import Learner
 from forgetfree.heads import HEADS
 from forgetfree.lab.backbones import BACKBONES
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.benchmarks.stream import Benchmark
 from forgetfree.lab.experiment.planning import Plan
+from forgetfree.lab.experiment.provenance import check_same_data, provenance
 from forgetfree.lab.experiment.schema import PROTOCOLS, RECIPES
 from forgetfree.lab.protocols.contracts import base_name_of
 from forgetfree.lab.records import Record, RunFolder
@@ -24,7 +23,7 @@ from forgetfree.methods import METHODS
 from forgetfree.rng import derive, preserved_rng, seed_all, threads
 from forgetfree.training import Progress, Recipe
 
-REPEATED = ("draw", "tasks")
+REPEATED = ("draw", "tasks", "augment_sessions")
 """Settings of a few-shot benchmark that its first session does not depend on."""
 UNTOLD = ("schedule", "warmup", "groups")
 """Fields of a recipe that recipes of before do not have: where nothing is said there, they change nothing."""
@@ -47,7 +46,10 @@ def perform(
     benchmark, learner, backbone = build(plan, data_root)  # before anything is written: most mistakes show here
     dense = sum(parameter.numel() for parameter in backbone.parameters())
     with folder.locked():
-        folder.start(plan.as_toml(), versions())
+        origin = provenance(benchmark)
+        if folder.started:
+            check_same_data(folder.versions().get("data"), str(origin["data"]), folder.path)
+        folder.start(plan.as_toml(), origin)
         stage = [0, 1]  # which task of how many
 
         def tell(event: dict[str, Any]) -> None:
@@ -91,6 +93,12 @@ def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner
         init = settings["backbone"].get("init")
         start = f"pretrained, from {Path(init).name}" if init else "from scratch"
         benchmark = replace(benchmark, notes={**benchmark.notes, "weights": start})
+    return benchmark, *build_learner(plan)
+
+
+def build_learner(plan: Plan) -> tuple[Learner, nn.Module]:
+    """The learner, and the network that it wraps."""
+    settings = {key: dict(value) for key, value in plan.settings.items()}
     cpu = torch.device("cpu")
     with preserved_rng(cpu):
         seed_all(cpu, plan.seed, "backbone")
@@ -99,18 +107,7 @@ def build(plan: Plan, data_root: Path | None = None) -> tuple[Benchmark, Learner
         settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
     recipes = {section: Recipe(**settings[section]) for section in RECIPES if section in settings}
     learner: Learner = METHODS[plan.method](backbone, seed=plan.seed, **recipes, **settings["method"])
-    return benchmark, learner, backbone
-
-
-def versions() -> dict[str, str]:
-    """What the numbers of a run may depend on."""
-    return {
-        "forgetfree": forgetfree.__version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-    }
+    return learner, backbone
 
 
 def _identity(plan: Plan) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import itertools
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,11 @@ from forgetfree.methods import METHODS
 
 BACKBONE = "backbone.name"
 """The override that takes another backbone."""
+EVERY = ""
+"""In place of a method: all of them."""
+
+OF_METHODS = ("benchmark", *RECIPES)
+"""Sections that an experiment may say for one method alone: [methods.icarl] benchmark = { augment_sessions = true }."""
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -65,8 +70,18 @@ class Plan:
     def from_toml(cls, content: Mapping[str, Any]) -> "Plan":
         """A plan that was written down; plug-ins that it names are loaded before."""
         run = {**content["run"], "plugins": tuple(content["run"].get("plugins", ()))}
+        known = {each.name for each in fields(cls)} - {"settings", "overrides"}
+        lacking = [key for key in ("experiment", "method", "scale", "seed") if key not in run]
+        if lacking or not run.keys() <= known:
+            raise InputError(
+                f"the section [run] of a plan has {', '.join(sorted(known))}; "
+                + (f"{lacking[0]} is missing." if lacking else f"{min(run.keys() - known)} is unknown.")
+            )
         method = run["method"]
         METHODS.required(method)
+        absent = [section for section in sections(method) if not isinstance(content.get(section), Mapping)]
+        if absent:
+            raise InputError(f"the plan of a run of {method} has a section [{absent[0]}], which is missing here.")
         settings = {section: checked(section, content[section], method, stored=True) for section in sections(method)}
         return cls(**run, settings=settings, overrides=dict(content.get("overrides", {})))
 
@@ -82,25 +97,29 @@ def plan(
 ) -> list[Plan]:
     """All runs that the words ask for; a list among the overrides means one run for each of its values.
 
-    `experiment` is a name of the catalog, or a file that ends in .toml. The override `backbone.name` takes another
-    backbone, with its own defaults; other overrides are then of that one.
+    `experiment` is a name of the catalog, or a file that ends in .toml. An override that begins with a method, as in
+    `wsn.capacity`, is for that one alone. The override `backbone.name` takes another backbone, with its own defaults;
+    other overrides are then of that one.
     """
     experiment, content = read(experiment)
-    others = {key: value for key, value in (overrides or {}).items() if key != BACKBONE}
-    given = (overrides or {}).get(BACKBONE)
     names = list(methods) or list(content["methods"])[:1]
     for name in names:
         _check_method(experiment, name, content["methods"])
     check_known("scale", scale, content["scales"], f"of {experiment}")
+    said = _by_method(names, overrides or {})
+    _check_shared({name: _resolve(content, name, scale, None) for name in names}, said[EVERY])
     plans = []
-    backbones = given if isinstance(given, list) else [given]
-    for method, seed, backbone in itertools.product(names, list(seeds), backbones):
-        settings, another = _resolve(content, method, scale, backbone), {} if backbone is None else {BACKBONE: backbone}
-        for chosen in _sweep(settings, method, others):
-            resolved = _override(settings, method, chosen)
-            _check_complete(resolved, method)
-            used = _plugins(method, resolved)
-            plans.append(Plan(experiment, method, scale, seed, resolved, {**another, **chosen}, threads, used))
+    for method, seed in itertools.product(names, list(seeds)):
+        others = {**said[EVERY], **said[method]}
+        given = others.pop(BACKBONE, None)
+        for backbone in given if isinstance(given, list) else [given]:
+            settings = _resolve(content, method, scale, backbone)
+            another = {} if backbone is None else {BACKBONE: backbone}
+            for chosen in _sweep(settings, method, others):
+                resolved = _override(settings, method, chosen)
+                _check_complete(resolved, method)
+                used = _plugins(method, resolved)
+                plans.append(Plan(experiment, method, scale, seed, resolved, {**another, **chosen}, threads, used))
     return plans
 
 
@@ -113,8 +132,55 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             raise InputError(
                 f"--set takes key=value, as in --set capacity=0.05 or --set recipe.epochs=3; got {word!r}."
             )
-        overrides[key.strip()] = _value(text.strip())
+        key, value = key.strip(), _value(text.strip())
+        if key in overrides:
+            both = ",".join(map(_written, (overrides[key], value)))
+            raise InputError(f"{key} is set twice. For a run with each value give them together: --set {key}={both}")
+        overrides[key] = value
     return overrides
+
+
+def _by_method(names: Sequence[str], overrides: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Method → overrides that name it, as in wsn.capacity, without its name; EVERY → those that name none."""
+    said: dict[str, dict[str, Any]] = {name: {} for name in (EVERY, *names)}
+    for key, value in overrides.items():
+        owner, dot, rest = key.partition(".")
+        if not dot or owner in schema.GIVEN or owner not in METHODS:
+            said[EVERY][key] = value
+        elif owner in names:
+            said[owner][rest] = value
+        else:
+            raise InputError(
+                f"--set {key}: {owner} is not among the methods of these runs, which are {', '.join(names)}. Leave it "
+                f"out, or add --method {owner}."
+            )
+    return said
+
+
+def _check_shared(settings: Mapping[str, Settings], overrides: Mapping[str, Any]) -> None:
+    """Refuse a setting that some of the methods take and others do not, unless it names its method."""
+    for key, value in overrides.items():
+        taking = [method for method in settings if _takes(settings[method], method, key)]
+        lacking = [method for method in settings if method not in taking]
+        if taking and lacking:
+            short = key.removeprefix("method.")
+            words = " ".join(f"--set {method}.{short}={_written(value)}" for method in taking)
+            raise InputError(f"{short} is a setting of {', '.join(taking)}, not of {', '.join(lacking)}: {words}")
+
+
+def _takes(settings: Settings, method: str, key: str) -> bool:
+    try:
+        _section_of(settings, method, key)
+    except InputError:
+        return key == BACKBONE
+    return True
+
+
+def _written(value: Any) -> str:
+    """A value as --set takes it."""
+    if isinstance(value, list):
+        return ",".join(map(_written, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_method(experiment: str, method: str, named: Mapping[str, Any]) -> None:
@@ -149,11 +215,11 @@ def _resolve(content: Mapping[str, Any], method: str, scale: str, backbone: str 
         layers = [content.get(section, {}), content["scales"][scale].get(section, {})]
         if section == "backbone" and backbone is not None:
             layers += [{"name": backbone}]
-        if section in RECIPES:
+        if section in OF_METHODS:
             layers += [general.get(section, {}), particular.get(section, {})]
         if section == "method":
             layers = [
-                {key: value for key, value in layer.items() if key not in RECIPES}
+                {key: value for key, value in layer.items() if key not in OF_METHODS}
                 for layer in (content.get("method", {}), general, particular)
             ]
         settings[section] = {}
@@ -166,13 +232,12 @@ def _resolve(content: Mapping[str, Any], method: str, scale: str, backbone: str 
 
 def _sweep(settings: Settings, method: str, overrides: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One set of overrides for every combination of listed values; a key that takes a list keeps it whole."""
-    choices = []
+    choices: dict[str, list[Any]] = {}
     for key, value in overrides.items():
         section, short = _section_of(settings, method, key)
         many = isinstance(value, list) and not schema.takes_list(_accepted(settings, section, method)[short])
-        full = short if section == "method" else f"{section}.{short}"
-        choices.append([(full, item) for item in (value if many else [value])])
-    return [dict(combination) for combination in itertools.product(*choices)]
+        choices[short if section == "method" else f"{section}.{short}"] = value if many else [value]
+    return [dict(zip(choices, combination, strict=True)) for combination in itertools.product(*choices.values())]
 
 
 def _override(settings: Settings, method: str, overrides: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -212,7 +277,8 @@ def _section_of(settings: Settings, method: str, key: str) -> tuple[str, str]:
             for section in known
             for full in (known[section] if section == "method" else _prefixed(section, known))
         }
-        check_known("setting", key, every, f"for --set with method {method}")
+        own = [f"{method}.{full}" for full in every] if dot else []
+        check_known("setting", key, every, f"for --set with method {method}", unlisted=own)
     return homes[0], key
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from torch import Tensor, nn
 
 from forgetfree.contracts import Inputs, Task, TaskRecord
+from forgetfree.replay import ReplayStore
 
 Modules = Callable[[str], Mapping[str, nn.Module]]
 """Name of a task → its `backbone` and its `head`."""
@@ -42,6 +43,13 @@ class SharesBase(Protocol):
 
     @property
     def base_name(self) -> str: ...
+
+
+@runtime_checkable
+class KeepsExemplars(Protocol):
+    """A few-shot learner that may keep images of earlier classes."""
+
+    replay: ReplayStore
 
 
 @runtime_checkable

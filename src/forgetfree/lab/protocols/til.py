@@ -52,7 +52,9 @@ def run(
     guesses: list[float | None] = []
     transferable = as_transferable(learner) if forward and backbone is not None else None
     at_the_end = isinstance(learner, Collecting)
+    classes = []
     for t, task in enumerate(benchmark.tasks):
+        classes.append(len(task.classes) if task.classifies else 0)
         say({"event": "task", "task": task.name, "position": t, "tasks": last + 1, "done": t / (last + 1)})
         if transferable is not None:
             asked = zero_shot_accuracy(transferable, task, benchmark.tests[task.name], batch) if t else None
@@ -77,6 +79,7 @@ def run(
         note(record, learner, task, batch)
         cost = record.footprints[-1] if record.footprints else None
         say({"event": "tested", "task": task.name, "accuracy": row, "footprint": cost, "done": (t + 1) / (last + 1)})
+    record.note_chance(classes)
     if transferable is not None and backbone is not None:
         record.transfer = transfer(transferable, backbone, benchmark, guesses, batch)
     return record

@@ -36,7 +36,7 @@ class Column:
 
 def views(folder: RunFolder) -> list[Run]:
     """A run as its method; one of WSN that answered with noise behind its masks as well, also as SoftNet."""
-    plan, record = folder.plan(), folder.record()
+    plan, record = folder.finished_plan(), folder.record()
     names = [plan["run"]["method"]]
     if plan["method"].get("background_noise", 0.0) > 0 and "noisy_accuracy" in record.transfer:
         names.append(SOFTNET)

@@ -7,6 +7,7 @@ from forgetfree.lab.records import RunFolder
 from forgetfree.lab.report.columns import TABLES
 from forgetfree.lab.report.layout import Layout
 from forgetfree.lab.report.paper_tables import paper_table
+from forgetfree.lab.report.published import methods, session_methods
 from forgetfree.lab.report.session_ends import session_ends
 from forgetfree.lab.report.session_tables import STREAMS, session_table
 
@@ -23,6 +24,11 @@ def check_name(name: str | None, split: str | None) -> None:
         asked = "the report without --table" if name is None else f"table {name}"
         having = [key for key, stream in STREAMS.items() if stream.has_splits]
         raise InputError(f"{asked} has no splits, so leave --split out; those that have: {', '.join(having)}.")
+
+
+def quoted(name: str | None) -> list[str]:
+    """Methods that the table of this name may quote from the paper."""
+    return [] if name is None or name == TRANSFER else [*methods(), *session_methods()]
 
 
 def laid_out(name: str, split: str | None, folders: Sequence[RunFolder]) -> Layout:

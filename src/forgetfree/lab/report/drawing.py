@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib import rc_context
 
-from forgetfree.errors import InputError
+from forgetfree.errors import ForgetfreeError, InputError
 from forgetfree.lab.records import RunFolder
 from forgetfree.lab.report.columns import Run, views
 from forgetfree.lab.report.figures import FIGURES
@@ -80,9 +80,19 @@ def groups(folders: Sequence[RunFolder]) -> list[Group]:
 def drawn(name: str, group: Group) -> Drawn:
     """One figure of one group; Missing where its runs do not have what it needs."""
     figure = FIGURES[name]
-    arrays = figure.measure(group.runs)
-    with rc_context(STYLE):
-        return Drawn(name, group, figure.TITLE, arrays, figure.draw(arrays), figure.words(arrays))
+    try:
+        arrays = figure.measure(group.runs)
+        with rc_context(STYLE):
+            return Drawn(name, group, figure.TITLE, arrays, figure.draw(arrays), figure.words(arrays))
+    except ForgetfreeError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # analyses have many forms: what one of them should have had shows here
+        folders = ", ".join(str(run.folder.path) for run in group.runs)
+        raise Missing(
+            f"what is stored cannot be drawn ({type(error).__name__}: {error}). Make the analyses anew: forgetfree "
+            f"analyse --again {folders}"
+        ) from error
 
 
 def figures(name: str, folders: Sequence[RunFolder]) -> list[Drawn]:

@@ -1,10 +1,10 @@
 """Layout: a table before it is set. Rows of the paper and rows of ours, each labelled, in blocks of columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from forgetfree.lab import legend
-from forgetfree.lab.report.published import Cell, PublishedRow
+from forgetfree.errors import InputError
+from forgetfree.lab.report.published import Cell, PublishedRow, title
 
 PUBLISHED = "published"
 
@@ -22,8 +22,13 @@ class Line:
     mark: str = ""
     slips: tuple[int, ...] = ()
     """Mark and slips of the whole row."""
-    colour: str = ""
-    """Of our methods; none for what is published."""
+    key: str = ""
+    """The method, as one names it to --method."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether we measured it; else the paper prints it."""
+        return self.source != PUBLISHED
 
     def cell(self, block: str, column: str) -> Cell | None:
         return self.cells.get(block, {}).get(column)
@@ -56,6 +61,18 @@ class Layout:
         """The blocks of each table that it is set in on paper."""
         return [list(self.blocks)] if self.side_by_side else [[block] for block in self.blocks]
 
+    def chosen(self, methods: Sequence[str], columns: Sequence[str]) -> "Layout":
+        """The rows of these methods and these columns, in their order; where none is named, all."""
+        lines = [line for line in self.lines if not methods or line.key in methods]
+        headings = {key: self.headings[key] for key in columns} or self.headings
+        left = replace(self, lines=lines, headings=headings)
+        blocks = {block: title for block, title in self.blocks.items() if left.columns(block)}
+        if not blocks:
+            raise InputError(
+                f"table {self.name} has nothing in these columns for {', '.join(methods) or 'any method'}."
+            )
+        return replace(left, blocks=blocks)
+
     def columns(self, block: str) -> list[str]:
         """The columns of a block; those that are empty in it are left out."""
         return [column for column in self.headings if any(line.cell(block, column) for line in self.lines)]
@@ -65,13 +82,12 @@ class Layout:
         return [line for line in self.lines if any(block in line.cells for block in blocks)]
 
 
-def label(method: str, capacity: float | None, titles: Mapping[str, str]) -> str:
+def label(method: str, capacity: float | None) -> str:
     """A method as its row is named."""
-    title = titles.get(method) or legend.entry(method).label
-    return title if capacity is None else f"{title}, c = {100 * capacity:g} %"
+    return title(method) if capacity is None else f"{title(method)}, c = {100 * capacity:g} %"
 
 
-def printed(row: PublishedRow, titles: Mapping[str, str]) -> Line:
+def printed(row: PublishedRow) -> Line:
     """A row as the paper prints it."""
-    name = row.label or label(row.method, row.capacity, titles)
-    return Line(name, PUBLISHED, cells=row.cells, mark=row.mark, slips=row.slips)
+    name = row.label or label(row.method, row.capacity)
+    return Line(name, PUBLISHED, cells=row.cells, mark=row.mark, slips=row.slips, key=row.method)

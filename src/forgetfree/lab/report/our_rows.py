@@ -50,21 +50,20 @@ def source(run: Run) -> str:
 
 
 def lined_up(
-    published: Sequence[PublishedRow], groups: Groups, columns: Mapping[str, Column], titles: Mapping[str, str]
+    published: Sequence[PublishedRow], groups: Groups, columns: Mapping[str, Column], order: Iterable[str]
 ) -> list[Line]:
-    """All rows in the order of `titles`, then by capacity; what is published stands before what is ours."""
-    lines = [((row.method, row.capacity), printed(row, titles)) for row in published]
+    """All rows in this order of methods, then by capacity; what is published stands before what is ours."""
+    lines = [((row.method, row.capacity), printed(row)) for row in published]
     for (method, part, where), blocks in groups.items():
-        lines.append(((method, part), _measured(method, label(method, part, titles), where, blocks, columns)))
-    order = list(dict.fromkeys([*titles, *(method for method, _, _ in groups)]))
-    lines.sort(key=lambda entry: (order.index(entry[0][0]), entry[0][1] or 0.0))  # stable
+        lines.append(((method, part), _measured(method, label(method, part), where, blocks, columns)))
+    places = list(dict.fromkeys([*order, *(method for method, _, _ in groups)]))
+    lines.sort(key=lambda entry: (places.index(entry[0][0]), entry[0][1] or 0.0))  # stable
     return [line for _, line in lines]
 
 
 def notes(
     groups: Groups,
     blocks: Mapping[str, str],
-    titles: Mapping[str, str],
     how: Callable[[str, Sequence[Run]], str],
 ) -> list[str]:
     """A line for all rows of a block and source that were measured alike; `how` says it for a block's runs."""
@@ -75,7 +74,7 @@ def notes(
             rows.setdefault(method, []).append(part)
     order = list(blocks)
     return [
-        f"{blocks[block]}, {where}: {'; '.join(_rows_named(rows, titles))}: {text}."
+        f"{blocks[block]}, {where}: {'; '.join(_rows_named(rows))}: {text}."
         for (block, where, text), rows in sorted(alike.items(), key=lambda entry: order.index(entry[0][0]))
     ]
 
@@ -130,7 +129,7 @@ def _measured(
         found = {key: _cell([column.measured(run) for run in runs], column) for key, column in columns.items()}
         cells[block] = {key: cell for key, cell in found.items() if cell is not None}
     seeds = {block: tuple(sorted({run.plan["run"]["seed"] for run in runs})) for block, runs in blocks.items()}
-    return Line(name, where, seeds, cells, colour=legend.entry(method).colour)
+    return Line(name, where, seeds, cells, key=method)
 
 
 def _cell(values: Sequence[float | None], column: Column) -> Cell | None:
@@ -143,9 +142,9 @@ def _cell(values: Sequence[float | None], column: Column) -> Cell | None:
     return Cell(mean, deviation, shown if deviation is None else f"{shown} ± {deviation:.{column.digits}f}")
 
 
-def _rows_named(rows: Mapping[str, Sequence[float | None]], titles: Mapping[str, str]) -> list[str]:
+def _rows_named(rows: Mapping[str, Sequence[float | None]]) -> list[str]:
     return [
-        label(method, None, titles)
+        label(method, None)
         + (f" at c = {', '.join(f'{100 * c:g}' for c in capacities if c)} %" if any(capacities) else "")
         for method, capacities in rows.items()
     ]

@@ -5,8 +5,9 @@ page, apart from the line that names versions.
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata, resources
 from typing import Any
 
@@ -27,7 +28,7 @@ from forgetfree.lab.report.layout import PUBLISHED, Layout, Line
 from forgetfree.lab.report.our_rows import benchmark_of
 from forgetfree.lab.report.published import Cell, published
 from forgetfree.lab.report.session_tables import SPLITS, STREAMS, split_of
-from forgetfree.lab.report.tables import ACC, CAPTION, FURTHER, HEADINGS, Row, cells_of, rows
+from forgetfree.lab.report.tables import HEADINGS, Row, caption, cells_of, columns_of, rows
 
 DARK_INK, DARK_FAINT = "#e4e7eb", "#868e97"
 DARK_COLOURS = (
@@ -68,6 +69,8 @@ class Entry:
     slips: tuple[int, ...] = ()
     colour: str = ""
     """Of the method that it names, as figures have it."""
+    glyph: str = ""
+    """Its marker, likewise."""
 
 
 @dataclass(frozen=True)
@@ -145,19 +148,21 @@ class Part:
     runs: Sequence[OneRun]
 
 
-def page(folders: Sequence[RunFolder], *, command: str) -> str:
-    """All that finished runs have to show; `command` is what the page says it was made by."""
+def page(folders: Sequence[RunFolder], *, command: str, made_by: str | None = None) -> str:
+    """All that finished runs have to show; `command` reports on these runs. The page says what it was `made_by`."""
     found = groups(folders)
-    parts = [_part(number, group) for number, group in enumerate(found, start=1)]
+    parts = [_part(number, group, command) for number, group in enumerate(found, start=1)]
+    waiting = [str(folder.path) for folder in folders if not folder.finished]
     template = _environment().from_string(_file("page.html"))
     text = template.render(
-        command=command,
+        made_by=made_by or command,
         parts=parts,
         pictured=[part for part in parts if part.pictures],
         tables=list(_paper_tables(found)),
         answers=summary.answers(found, folders),
         first=summary.first_numbers(found),
-        waiting=[str(folder.path) for folder in folders if not folder.finished],
+        waiting=waiting,
+        go_on=shlex.join(["forgetfree", "resume", *waiting]),
         versions=", ".join(f"{name} {metadata.version(name)}" for name in ("forgetfree", "matplotlib", "jinja2")),
         style=_file("page.css") + _palette(),
         script=_file("page.js"),
@@ -193,17 +198,17 @@ def _palette() -> str:
     return f":root{{{variables}}}\n{classes}\n"
 
 
-def _part(number: int, group: Group) -> Part:
+def _part(number: int, group: Group, command: str) -> Part:
     key = f"group-{number}"
     own = [run for run in group.runs if run.method == run.plan["run"]["method"]]
-    sheet, caption = _plain(rows([run.folder for run in own]))
+    sheet, below = _plain(rows([run.folder for run in own]))
     labels = {run.folder.path: one.label for one in series(own) for run in one.runs}
     return Part(
         key=key,
         group=group,
         sheet=sheet,
-        caption=caption,
-        pictures=[_picture(f"{key}-{drawn.name}", drawn) for drawn in allowed(group)],
+        caption=below,
+        pictures=[_picture(f"{key}-{drawn.name}", drawn, command) for drawn in allowed(group)],
         runs=[_one(f"{key}-run-{n}", run, labels[run.folder.path]) for n, run in enumerate(own, start=1)],
     )
 
@@ -211,19 +216,24 @@ def _part(number: int, group: Group) -> Part:
 def _plain(table: Sequence[Row]) -> tuple[Sheet, str]:
     """One row per setting, as the report prints them in a terminal; columns that are empty are left out."""
     texts = [cells_of(row) for row in table]
-    used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(line[key] for line in texts)]
+    used = [key for key in columns_of(table) if key not in ("experiment", "scale")]
     words = ("method", "settings", "seeds", "notes")
     lines = [
         ("ours", [_plain_entry(key, line[key], row) for key in used]) for row, line in zip(table, texts, strict=True)
     ]
-    further = [text for key, text in FURTHER.items() if key in used]
-    caption = " ".join([CAPTION.format(acc=ACC[table[0].sessions is not None]), *further])
-    return Sheet("", [Heading(HEADINGS[key], key not in words) for key in used], lines), caption
+    return Sheet("", [Heading(HEADINGS[key], key not in words) for key in used], lines), caption(table, used)
 
 
 def _plain_entry(key: str, text: str, row: Row) -> Entry:
-    colour = css_colour(legend.entry(row.method).colour) if key == "method" else ""
-    return Entry(text, row.seconds if key == "seconds" else None, colour=colour)
+    if key == "method":
+        return _named(row.method, text)
+    return Entry(text, row.seconds if key == "seconds" else None)
+
+
+def _named(method: str, text: str) -> Entry:
+    """The name of a method of ours, with its colour and marker."""
+    known = legend.entry(method)
+    return Entry(text, colour=css_colour(known.colour), glyph=legend.GLYPHS[known.marker])
 
 
 def _paper_tables(found: Sequence[Group]) -> Iterable[PaperTable]:
@@ -251,7 +261,9 @@ def _sheet(table: Layout, block: str) -> Sheet:
         (
             _kind(line),
             [
-                Entry(line.method, None, line.mark, line.slips, css_colour(line.colour) if line.colour else ""),
+                replace(
+                    _named(line.key, line.method) if line.ours else Entry(line.method), mark=line.mark, slips=line.slips
+                ),
                 Entry(line.source),
                 *(_entry(line.cell(block, column)) for column in columns),
             ],
@@ -262,17 +274,17 @@ def _sheet(table: Layout, block: str) -> Sheet:
 
 
 def _kind(line: Line) -> str:
-    return PUBLISHED if line.source == PUBLISHED else "ours"
+    return "ours" if line.ours else PUBLISHED
 
 
 def _entry(cell: Cell | None) -> Entry:
     return Entry("") if cell is None else Entry(cell.text, None, cell.mark, cell.slips)
 
 
-def _picture(key: str, drawn: Drawn) -> Picture:
+def _picture(key: str, drawn: Drawn, command: str) -> Picture:
     colours = {legend.entry(run.method).colour for run in drawn.group.runs}
     svg = inline_svg(drawn.drawing, key, drawn.title, drawn.words, colours=colours)
-    return Picture(key, drawn, svg, f"forgetfree report RUNS --figure {drawn.name}")
+    return Picture(key, drawn, svg, f"{command} --figure {drawn.name}")
 
 
 def _one(key: str, run: Run, label: str) -> OneRun:

@@ -11,14 +11,21 @@ from forgetfree.lab.records import RunFolder
 from forgetfree.lab.report.columns import TABLES, Column, Run, views
 from forgetfree.lab.report.layout import PUBLISHED, Layout
 from forgetfree.lab.report.our_rows import benchmark_of, counted, grouped, lined_up, listed, notes, of_run, trained
-from forgetfree.lab.report.published import PublishedBenchmark, PublishedTable, methods, published, rules
+from forgetfree.lab.report.published import (
+    PublishedBenchmark,
+    PublishedTable,
+    methods,
+    published,
+    renamed,
+    rules,
+    title,
+)
 from forgetfree.lab.report.tables import finished
 
 
 def paper_table(name: str, folders: Sequence[RunFolder]) -> Layout:
     """The table of this name, with all finished runs that belong to it."""
     table, columns = published(name), TABLES[name]
-    titles = {method: known.title for method, known in methods().items()}
     blocks = {key: benchmark.title for key, benchmark in table.benchmarks.items()}
     groups = grouped(_belonging(table, finished(folders)))
 
@@ -31,11 +38,11 @@ def paper_table(name: str, folders: Sequence[RunFolder]) -> Layout:
         title=table.title,
         blocks=blocks,
         headings={key: column.heading for key, column in columns.items()},
-        lines=lined_up(table.rows, groups, columns, titles),
+        lines=lined_up(table.rows, groups, columns, methods()),
         caption=_caption(table, columns),
         marks=table.marks,
         slips=table.slips,
-        notes=notes(groups, blocks, titles, how),
+        notes=notes(groups, blocks, how),
     )
 
 
@@ -52,7 +59,7 @@ def _belonging(table: PublishedTable, folders: Sequence[RunFolder]) -> list[Run]
 
 
 def _caption(table: PublishedTable, columns: Mapping[str, Column]) -> str:
-    by_rule = {rule: [method.title for method in methods().values() if method.charged == rule] for rule in rules()}
+    by_rule = {rule: [title(name) for name, known in methods().items() if known.charged == rule] for rule in rules()}
     charged = "; ".join(f"{', '.join(by_rule[rule])}: {text}" for rule, text in rules().items())
     runs = f" (means of {table.runs} runs)" if table.runs else ""
     meanings = ". ".join(f"{column.heading}: {column.meaning}" for column in columns.values())
@@ -60,7 +67,7 @@ def _caption(table: PublishedTable, columns: Mapping[str, Column]) -> str:
         f"Table {table.name} of the paper: {table.title}. Rows marked {PUBLISHED} are what the paper prints{runs}; all "
         "others are ours, mean ± deviation over seeds. In percent, time apart. Blank: not run or not measured; a dash: "
         f"the paper prints no number; ?1: see the remark of that number. {meanings}. The paper's rule of CAP: "
-        f"{charged}." + (f" {table.remark}" if table.remark else "")
+        f"{charged}.{renamed(row.method for row in table.rows)}" + (f" {table.remark}" if table.remark else "")
     )
 
 

@@ -5,7 +5,7 @@ Task-incremental tables are in published.toml, those of few-shot sessions in pub
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -92,11 +92,12 @@ def published(name: str) -> PublishedTable:
 def published_sessions(benchmark: str, split: str | None) -> PublishedTable | None:
     """The table of few-shot sessions of this benchmark and split, if the paper has one.
 
-    Its columns are session_1, session_2, … and gap.
+    Its columns are session_1, session_2, … and gap. Tables of drawn shots stand beside ours whether or not we draw the
+    classes too.
     """
     content = _content("published_fscil.toml")
     for name, table in content["tables"].items():
-        if (table["benchmark"], table["split"]) == (benchmark, split):
+        if (table["benchmark"], table["split"]) == (benchmark, "drawn_shots" if split == "random" else split):
             columns = [f"session_{t + 1}" for t in range(content["benchmarks"][benchmark]["tasks"])]
             rows = [
                 {**row, benchmark: {**dict(zip(columns, row["sessions"].split(), strict=True)), "gap": row["gap"]}}
@@ -118,9 +119,20 @@ def session_methods() -> dict[str, str]:
 
 
 def title(method: str) -> str:
-    """A method as the paper's tables name it; one that is in none of them by its label."""
+    """A method by its label; one that is not ours as the paper's tables name it."""
+    return legend.entry(method).label if legend.installed(method) else printed_title(method) or method
+
+
+def printed_title(method: str) -> str | None:
+    """A method as the paper's tables name it, if it is in one."""
     known = methods().get(method)
-    return known.title if known else session_methods().get(method) or legend.entry(method).label
+    return known.title if known else session_methods().get(method)
+
+
+def renamed(names: Iterable[str]) -> str:
+    """A sentence on those of these methods that have another name in the paper; nothing where none has."""
+    others = {title(name): printed_title(name) for name in names if printed_title(name) not in (None, title(name))}
+    return f" The paper calls {', '.join(f'{ours} {theirs}' for ours, theirs in others.items())}." if others else ""
 
 
 def rules() -> dict[Rule, str]:

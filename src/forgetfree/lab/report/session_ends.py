@@ -39,7 +39,7 @@ def session_ends(folders: Sequence[RunFolder]) -> Layout:
         lines=lined_up([], groups, COLUMNS, session_methods()),
         caption="After the last few-shot session; all rows are ours, mean ± deviation over seeds and draws, in "
         f"percent, time apart. Blank: not run or not measured. {meanings}.",
-        notes=notes(groups, blocks, session_methods(), lambda _, runs: measured_how(runs)),
+        notes=notes(groups, blocks, lambda _, runs: measured_how(runs)),
         side_by_side=False,
     )
 

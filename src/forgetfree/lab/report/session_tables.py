@@ -28,10 +28,10 @@ from forgetfree.lab.report.our_rows import (
     of_run,
     trained,
 )
-from forgetfree.lab.report.published import PublishedTable, published_sessions, session_methods
+from forgetfree.lab.report.published import PublishedTable, published_sessions, renamed, session_methods
 from forgetfree.lab.report.tables import finished
 
-SPLITS = {"topic": "TOPIC's split", "random": "classes and shots drawn"}
+SPLITS = {"topic": "TOPIC's split", "drawn_shots": "shots drawn", "random": "classes and shots drawn"}
 """Split → what a title says of it."""
 
 
@@ -83,7 +83,7 @@ def session_table(name: str, split: str | None, folders: Sequence[RunFolder]) ->
         caption=_caption(title, table, columns),
         marks=table.marks if table else {},
         slips=table.slips if table else [],
-        notes=notes(groups, blocks, session_methods(), lambda _, runs: measured_how(runs)),
+        notes=notes(groups, blocks, lambda _, runs: measured_how(runs)),
     )
 
 
@@ -206,6 +206,7 @@ def _caption(title: str, table: PublishedTable | None, columns: Mapping[str, Col
         f"{rows} mean ± deviation over seeds and draws. In percent. Blank: not run or not measured"
         + ("; a dash: the paper prints no number; ?1: see the remark of that number or row" if table else "")
         + f". {'. '.join(meanings.values())}."
+        + (renamed(row.method for row in table.rows) if table else "")
         + (f" {table.remark}" if table and table.remark else "")
     )
 

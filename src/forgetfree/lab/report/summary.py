@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from forgetfree.lab import legend
+from forgetfree.lab import chance, legend
 from forgetfree.lab.records import RunFolder
 from forgetfree.lab.report.columns import Run, accuracy, coded, dense_weights
 from forgetfree.lab.report.drawing import Group
@@ -212,6 +212,13 @@ def _basis(groups: Sequence[Group], folders: Sequence[RunFolder]) -> Iterable[st
         yield "A scale other than paper is no rerun of the paper: published numbers beside it are for orientation only."
     if 1 in counts:
         yield f"{_count(counts.count(1), 'setting')} ran once, so nothing is known of chance there."
+    stuck = [run for run in runs if chance.NOTE in run.record.notes]
+    if stuck:
+        methods = ", ".join(dict.fromkeys(title(run.method) for run in stuck))
+        yield (
+            f"In {_count(len(stuck), 'run')} of {methods} the training loss of some tasks never left that of guessing "
+            "(†; which tasks, the notes say). Their accuracy shows a training that failed, not what the method can do."
+        )
     waiting = sum(not folder.finished for folder in folders)
     if waiting:
         yield f"{_count(waiting, 'run')} not finished, and in no number here."

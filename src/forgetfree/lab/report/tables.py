@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from forgetfree.errors import InputError
-from forgetfree.lab import legend
+from forgetfree.lab import chance, legend
 from forgetfree.lab.records import RunFolder
+from forgetfree.lab.report import grid
 from forgetfree.lab.report.columns import Run, to_learn, views
 
 
@@ -42,6 +43,8 @@ class Row:
     notes: str
     sessions: int | None
     """Few-shot sessions; None where the task of an input is given."""
+    at_chance: bool
+    """Whether the training loss of some tasks never left that of guessing."""
 
 
 HEADINGS = {
@@ -64,24 +67,51 @@ HEADINGS = {
 }
 
 
-CAPTION = (
-    "In percent. ACC: {acc}. CAP: weights and masks by the paper's formula, where one dense network is 100. file: "
-    "bytes of the archive really written, where one dense float32 network is 100; no heads: the same without the bytes "
-    "of the heads. used: part of the shared weights that some task uses."
-)
+APART = ("experiment", "method", "settings", "scale")
+"""Columns that set rows apart; they stand before those that are chosen."""
 ACC = {
     False: "mean accuracy of all tasks at the end",
     True: "accuracy on the test images of all classes after the last session",
 }
 """What ACC is without and with few-shot sessions."""
-FURTHER = {
+MEANINGS = {
+    "acc": "ACC: {acc}.",
+    "cap_formula": "CAP: weights and masks by the paper's formula, where one dense network is 100.",
+    "cap_written": "file: bytes of the archive really written, where one dense float32 network is 100.",
+    "cap_written_without_heads": "no heads: bytes of the archive without those of the heads.",
+    "density": "used: part of the shared weights that some task uses.",
     "to_learn": "to learn: what is kept only to learn on, where one dense network is 100.",
     "bwt": "BWT: mean change of earlier tasks.",
     "fwt": "FWT: accuracy on a task before it is learned, with an untrained head, less that of random networks; mean "
     "over the tasks after the first.",
     "different": "changed: earlier answers that are no longer bit-identical.",
 }
-"""Captions of columns that not every table has."""
+"""What captions say of columns."""
+AT_CHANCE = "†"
+"""Marks an accuracy of runs in which the training loss of some tasks never left that of guessing."""
+
+
+def caption(table: Sequence[Row], columns: Iterable[str]) -> str:
+    """What stands below a table of these columns."""
+    known = [text for key, text in MEANINGS.items() if key in set(columns)]
+    if any(row.at_chance for row in table):
+        known.append(
+            f"{AT_CHANCE} some tasks were not learned at all, so that this says nothing of the method: see notes."
+        )
+    return " ".join(["In percent.", *known]).format(acc=" or ".join(dict.fromkeys(map(_acc, table))))
+
+
+def _acc(row: Row) -> str:
+    return ACC[row.sessions is not None]
+
+
+def columns_of(table: Sequence[Row], chosen: Sequence[str] = ()) -> list[str]:
+    """Columns that say something; where some are chosen, those in their order, behind what sets rows apart."""
+    cells = [cells_of(row) for row in table]
+    if not chosen:
+        return [key for key in HEADINGS if any(row[key] for row in cells)]
+    telling = [key for key in APART if key == "method" or len({row[key] for row in cells}) > 1]
+    return list(dict.fromkeys([*telling, *chosen]))
 
 
 def finished(folders: Sequence[RunFolder]) -> list[RunFolder]:
@@ -113,15 +143,20 @@ def by_setting(folders: Sequence[RunFolder]) -> dict[tuple[str, str, str, str], 
     return groups
 
 
-def as_tables(table: Sequence[Row], width: int) -> list[Table]:
+def as_tables(table: Sequence[Row], width: int, chosen: Sequence[str] = ()) -> list[Table]:
     """For a terminal of this width, one for each experiment and scale.
 
     Columns that are empty everywhere are left out, and where the terminal is narrow those that say least.
     """
+    return [_shown(title, members, width, chosen) for title, members in _comparisons(table).items()]
+
+
+def _comparisons(table: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows that may be compared, by experiment and scale."""
     groups: dict[str, list[Row]] = {}
     for row in table:
         groups.setdefault(f"{row.experiment}, scale {row.scale}", []).append(row)
-    return [_shown(title, members, width) for title, members in groups.items()]
+    return groups
 
 
 GIVE_WAY = ("cap_written", "to_learn", "seconds", "density", "cap_written_without_heads", "fwt", "notes")
@@ -130,25 +165,23 @@ FOLDED = {"settings": 16, "seeds": 5, "notes": 16}
 """Columns that are folded in a narrow terminal, and how narrow they may get."""
 
 
-def _shown(title: str, table: Sequence[Row], width: int) -> Table:
+def _shown(title: str, table: Sequence[Row], width: int, chosen: Sequence[str]) -> Table:
     cells = [cells_of(row) for row in table]
-    used = [key for key in HEADINGS if key not in ("experiment", "scale") and any(row[key] for row in cells)]
+    used = [key for key in columns_of(table, chosen) if key not in ("experiment", "scale")]
     least = {key: _narrowest(key, [row[key] for row in cells]) for key in used}
     for key in GIVE_WAY:
         if sum(least.values()) + len(least) > width:
             least.pop(key, None)
     missing = [HEADINGS[key] for key in used if key not in least]
     used = list(least)
-    further = [text for key, text in FURTHER.items() if key in used]
-    if missing:
-        further.append(f"Not shown in so narrow a terminal: {', '.join(missing)}.")
+    without = f" Not shown in so narrow a terminal: {', '.join(missing)}." if missing else ""
     shown = Table(
         title=title,
         title_justify="left",
         box=SIMPLE,
         padding=0,
         show_edge=False,
-        caption=" ".join([CAPTION.format(acc=ACC[table[0].sessions is not None]), *further]),
+        caption=caption(table, used) + without,
         caption_justify="left",
     )
     for key in used:
@@ -158,34 +191,52 @@ def _shown(title: str, table: Sequence[Row], width: int) -> Table:
             heading, justify="left" if text else "right", min_width=least[key], no_wrap=key not in FOLDED,
             overflow="fold",
         )  # fmt: skip
-    for row in cells:
-        colours = {"method": legend.entry(row["method"]).colour}
-        shown.add_row(*(Text(row[key], style=colours.get(key, "")) for key in used))
+    for row, cell in zip(table, cells, strict=True):
+        shown.add_row(*(legend.named(row.method) if key == "method" else Text(cell[key]) for key in used))
     return shown
 
 
 def _narrowest(key: str, cells: list[str]) -> int:
-    whole = max(len(cell) for cell in (*HEADINGS[key].split(), *cells))
+    marker = 2 if key == "method" else 0  # and a blank, before the name
+    whole = marker + max(len(cell) for cell in (*HEADINGS[key].split(), *cells))
     return min(whole, FOLDED.get(key, whole))
 
 
-def as_markdown(table: Sequence[Row]) -> str:
-    cells = [cells_of(row) for row in table]
-    used = [key for key in HEADINGS if any(row[key] for row in cells)]
-    lines = [[HEADINGS[key] for key in used], ["---"] * len(used), *([row[key] for key in used] for row in cells)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+def as_markdown(table: Sequence[Row], chosen: Sequence[str] = ()) -> str:
+    used = columns_of(table, chosen)
+    return grid.as_markdown([HEADINGS[key] for key in used], [[cells_of(row)[key] for key in used] for row in table])
 
 
-def as_csv(table: Sequence[Row]) -> str:
+def as_latex(table: Sequence[Row], chosen: Sequence[str] = ()) -> str:
+    """One for each experiment and scale, under one caption."""
+    grids, told = [], set()
+    for title, members in _comparisons(table).items():
+        used = [key for key in columns_of(members, chosen) if key not in ("experiment", "scale")]
+        cells = [[cells_of(row)[key] for key in used] for row in members]
+        grids.append(grid.Grid(title, [HEADINGS[key] for key in used], cells))
+        told |= {*used}
+    only = f"{grids[0].title}. " if len(grids) == 1 else ""
+    return grid.as_latex(grids, only + caption(table, told))
+
+
+def as_csv(table: Sequence[Row], chosen: Sequence[str] = ()) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(asdict(table[0])))
+    rows_ = [_values(row, chosen) for row in table]
+    writer = csv.DictWriter(text, fieldnames=list(rows_[0]))
     writer.writeheader()
-    writer.writerows({**asdict(row), "seeds": " ".join(map(str, row.seeds))} for row in table)
+    writer.writerows({**row, "seeds": " ".join(map(str, row["seeds"]))} for row in rows_)
     return text.getvalue()
 
 
-def as_json(table: Sequence[Row]) -> str:
-    return json.dumps([asdict(row) for row in table], indent=1)
+def as_json(table: Sequence[Row], chosen: Sequence[str] = ()) -> str:
+    return json.dumps([_values(row, chosen) for row in table], indent=1)
+
+
+def _values(row: Row, chosen: Sequence[str]) -> dict[str, Any]:
+    """A row for machines: all there is, or what says which row it is and what is chosen."""
+    values = asdict(row)
+    wanted = [key for name in chosen for key in (name, f"{name}_deviation") if key in values]
+    return {key: values[key] for key in dict.fromkeys([*APART, "seeds", *wanted])} if chosen else values
 
 
 def _row(key: tuple[str, str, str, str], runs: Sequence[Run]) -> Row:
@@ -193,7 +244,6 @@ def _row(key: tuple[str, str, str, str], runs: Sequence[Run]) -> Row:
     accs = [record.acc for record in records]
     sessions = [len(record.tasks) for record in records if record.sessions]
     bwts = [record.bwt for record in records if record.bwt is not None and not record.sessions]
-    notes = {f"{name}: {value}" for record in records for name, value in record.notes.items()}
     return Row(
         *key,
         seeds=tuple(sorted(run.plan["run"]["seed"] for run in runs)),
@@ -209,9 +259,17 @@ def _row(key: tuple[str, str, str, str], runs: Sequence[Run]) -> Row:
         compared=sum(record.compared for record in records),
         different=sum(record.different for record in records),
         seconds=statistics.mean(sum(map(sum, record.seconds.values())) for record in records),
-        notes="; ".join(sorted(notes)),
+        notes="; ".join(_notes(runs)),
+        at_chance=any(chance.NOTE in record.notes for record in records),
         sessions=max(sessions) if sessions else None,
     )
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    """What the records note, each once; of tasks that were not learned, in the runs of which seeds."""
+    alike = {f"{name}: {value}" for run in runs for name, value in run.record.notes.items() if name != chance.NOTE}
+    stuck = {run.plan["run"]["seed"]: run.record.notes.get(chance.NOTE) for run in runs}
+    return sorted(alike) + [f"seed {seed}: {words}" for seed, words in sorted(stuck.items()) if words]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -236,8 +294,9 @@ def cells_of(row: Row) -> dict[str, str]:
     deviation = f" ± {100 * row.acc_deviation:.2f}" if row.acc_deviation is not None else ""
     values: dict[str, Any] = {
         **asdict(row),
+        "method": legend.entry(row.method).label,
         "seeds": " ".join(map(str, row.seeds)),
-        "acc": f"{100 * row.acc:.2f}{deviation}",
+        "acc": f"{100 * row.acc:.2f}{deviation}{' ' + AT_CHANCE if row.at_chance else ''}",
         "cap_formula": f"{100 * row.cap_formula:.2f}",
         "cap_written": _percent(row.cap_written),
         "cap_written_without_heads": _percent(row.cap_written_without_heads),

@@ -8,7 +8,10 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from forgetfree.lab.report.layout import PUBLISHED, Layout, Line
+from forgetfree.lab import legend
+from forgetfree.lab.report.escapes import latex, markdown
+from forgetfree.lab.report.grid import PACKAGES, TO_FIT
+from forgetfree.lab.report.layout import Layout, Line
 from forgetfree.lab.report.published import Cell
 
 
@@ -26,8 +29,8 @@ def as_terminal(table: Layout) -> list[Table | Text]:
             block.add_column(table.headings[column], justify="right", overflow="fold")
         for line in table.lines_of([benchmark]):
             cells = [line.source, *(_text(line.cell(benchmark, column)) for column in columns)]
-            name = Text(_named(line), style=line.colour)
-            block.add_row(name, *map(Text, cells), style="dim" if line.source == PUBLISHED else None)
+            name = legend.named(line.key, _named(line)) if line.ours else Text(f"  {_named(line)}")
+            block.add_row(name, *map(Text, cells), style=None if line.ours else "dim")
         shown.append(block)
     return [*shown, Text("\n".join([table.caption, *_remarks(table)]))]
 
@@ -50,7 +53,7 @@ def _markdown_sheet(table: Layout, blocks: Sequence[str]) -> str:
             for line in table.lines_of(blocks)
         ),
     ]
-    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    text = "\n".join("| " + " | ".join(markdown(cell) for cell in line) + " |" for line in lines)
     return f"{table.blocks[blocks[0]]}\n\n{text}" if len(table.sheets) > 1 else text
 
 
@@ -78,7 +81,7 @@ def as_latex(table: Layout) -> str:
     remarks = [latex(remark) + r" \\" for remark in _remarks(table)]
     return "\n".join(
         [
-            r"% \usepackage{booktabs, graphicx}",
+            PACKAGES,
             r"\begin{table*}[ht]",
             r"\centering",
             rf"\caption{{{latex(table.caption)}}}",
@@ -107,7 +110,7 @@ def _latex_sheet(table: Layout, blocks: Sequence[str]) -> list[str]:
         cells = [_latex_cell(line.cell(block, column)) for block in blocks for column in columns[block]]
         body.append(" & ".join([latex(line.method) + _latex_flags(line), latex(line.source), *cells]) + r" \\")
     return [
-        r"\resizebox{\textwidth}{!}{%",
+        TO_FIT,
         rf"\begin{{tabular}}{{ll{'r' * len(headings)}}}",
         r"\toprule",
         " & ".join(["", "", *heads]) + r" \\",
@@ -118,24 +121,6 @@ def _latex_sheet(table: Layout, blocks: Sequence[str]) -> list[str]:
         r"\bottomrule",
         r"\end{tabular}}",
     ]
-
-
-LATEX = {
-    "\\": r"\textbackslash{}",
-    **{letter: f"\\{letter}" for letter in "%&_#${}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "†": r"$^\dagger$",
-    "*": r"$^\ast$",
-    "<": r"$<$",
-    ">": r"$>$",
-}
-
-
-def latex(text: str) -> str:
-    """Text as LaTeX prints it, letter by letter."""
-    return "".join(LATEX.get(letter, letter) for letter in text)
 
 
 def _latex_cell(cell: Cell | None) -> str:

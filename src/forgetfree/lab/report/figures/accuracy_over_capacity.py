@@ -18,8 +18,8 @@ WIDE = 4.0
 """Where the largest capacity is more than so many times the smallest, equal steps are equal factors."""
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 """Percent."""
-AROUND: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markersize": 10.0, "linestyle": "none"}
-"""Rings, for points that lie on those of another line."""
+AROUND: dict[str, Any] = {"markerfacecolor": "none", "markersize": 10.0, "linestyle": "none"}
+"""Large and hollow, for points that lie on those of another line."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from forgetfree.lab.report.figures.comparison import (
     of_tasks,
 )
 from forgetfree.lab.report.figures.figure import Drawing, Run, Series, having, series
-from forgetfree.lab.report.figures.ink import INK, canvas, line_style, method_styles
+from forgetfree.lab.report.figures.ink import INK, canvas, method_styles
 
 TITLE = "Accuracy per task"
 THIN = 0.9
@@ -69,17 +69,13 @@ def draw(lines: tuple[Line, ...]) -> Drawing:
     others = [line for line in lines if line not in ours]
     panels = 2 if others else 1
     drawing, axes = canvas(panels, 1, width=7.2, height=2.9 * panels)
-    colours = {line.capacity: number for number, line in enumerate(ours) if line.method == WSN}
-    for line in ours:
-        _plot(axes[0], line, line_style(colours.get(line.capacity, len(colours))))
+    for line, style in zip(ours, method_styles([line.method for line in ours]), strict=True):
+        _plot(axes[0], line, style)
     axes[0].set_title("WSN by capacity")
     for line, style in zip(others, method_styles([line.method for line in others]), strict=True):
         _plot(axes[1], line, style)
     if others:
-        best = _best(ours)
-        axes[1].plot(
-            range(1, len(best.end) + 1), [100 * value for value in best.end], color=INK, label=in_legend(best.label)
-        )
+        _plot(axes[1], _best(ours), method_styles([WSN])[0])
         if any(line.first for line in others):
             axes[1].plot(
                 [], [], color=INK, marker="o", markerfacecolor="none", linestyle="none", label="right after learning"
@@ -99,7 +95,6 @@ def _plot(axes: Axes, line: Line, look: dict[str, Any]) -> None:
     if line.method == SOFTNET:
         look = look | {
             "linestyle": "none",
-            "marker": "o",
             "markersize": 7.0,
             "markerfacecolor": "none",
             "markeredgewidth": 0.6,

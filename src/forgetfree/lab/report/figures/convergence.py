@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from forgetfree.lab.paper import SMALL_NETWORK_NAMES, SMALL_NETWORKS
+from forgetfree.lab import legend
+from forgetfree.lab.paper import SMALL_NETWORKS
 from forgetfree.lab.report.figures.beside import small_networks
 from forgetfree.lab.report.figures.figure import Drawing, Run, analysed
 from forgetfree.lab.report.figures.ink import canvas, method_styles
@@ -56,7 +57,7 @@ def measure(runs: Sequence[Run]) -> Ratios:
 
     readings = {
         reading: tuple(
-            Spread(SMALL_NETWORK_NAMES[name], tuple(quantiles(name, kind, reading) for kind in kinds))
+            Spread(legend.entry(name).label, tuple(quantiles(name, kind, reading) for kind in kinds))
             for name in SMALL_NETWORKS
         )
         for reading in READINGS
@@ -98,7 +99,8 @@ def words(found: Ratios) -> str:
     seeds = f"means of {found.seeds} seeds" if found.seeds > 1 else "one seed"
     return (
         f"Change of the gradient over change of the weights: median (mark), quartiles and 5 to 95 %; {seeds}, c = "
-        f"{100 * found.capacity:g} %. Medians, as printed, of dense network, HardNet, SoftNet: {parts}. Both "
+        f"{100 * found.capacity:g} %. Medians, as printed, of {dense.name} (the dense network), {hard.name}, "
+        f"{soft.name}: {parts}. Both "
         f"subnetworks are below the dense network in {below} and SoftNet is not above HardNet in {softer} of "
         f"{len(found.kinds)} kinds of pairs. This is evidence, not proof."
     )

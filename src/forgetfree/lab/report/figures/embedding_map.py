@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
+from forgetfree.lab import legend
 from forgetfree.lab.legend import COLOURS
-from forgetfree.lab.paper import SMALL_NETWORK_NAMES, SUBNETWORKS, options
+from forgetfree.lab.paper import SUBNETWORKS, options
 from forgetfree.lab.report.figures.beside import beside
 from forgetfree.lab.report.figures.figure import Drawing, Run, analysed, having
 from forgetfree.lab.report.figures.ink import INK, canvas
@@ -51,7 +52,7 @@ def measure(runs: Sequence[Run]) -> Maps:
     )
     found = beside(fitting, SUBNETWORKS, near=CAPACITY)
     seen = [{name: analysed(run, "embedding") for name, run in each.items()} for each in found.by_seed.values()]
-    maps = tuple(_map(SMALL_NETWORK_NAMES[name], [each[name] for each in seen]) for name in SUBNETWORKS)
+    maps = tuple(_map(legend.entry(name).label, [each[name] for each in seen]) for name in SUBNETWORKS)
     return Maps(found.capacity, tuple(found.by_seed), seen[0][SUBNETWORKS[0]]["sessions"], maps)
 
 

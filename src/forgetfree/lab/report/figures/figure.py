@@ -52,16 +52,15 @@ class Series:
 
 def series(runs: Sequence[Run]) -> list[Series]:
     """Runs by method, capacity and settings, in the order of the paper's tables, then by capacity."""
-    named = {name: known.title for name, known in methods().items()}
     few_shot = any(run.record.sessions for run in runs)
-    titles = {**session_methods(), **named} if few_shot else {**named, **session_methods()}
     groups = grouped(runs, block=lambda _: "")
-    order = [*titles, *(method for method, _, _ in groups)]
+    known = [*session_methods(), *methods()] if few_shot else [*methods(), *session_methods()]
+    order = [*known, *(method for method, _, _ in groups)]
     keys = sorted(groups, key=lambda key: (order.index(key[0]), key[1] or 0.0, key[2]))
     rest = {key: _rest(key[2]) for key in keys}
     return [
         Series(
-            ", ".join([label(method, capacity, titles), *rest[method, capacity, source]]),
+            ", ".join([label(method, capacity), *rest[method, capacity, source]]),
             method, capacity, groups[method, capacity, source][""],
         )
         for method, capacity, source in keys

@@ -20,11 +20,15 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from forgetfree.lab import legend
-from forgetfree.lab.legend import COLOURS, MARKERS
+from forgetfree.lab.legend import COLOURS
 
 INK, FAINT = "#1f2328", "#8a9199"
 """Text and axes; grid and what is in the background."""
 DASHES = ("-", "--", "-.", ":")
+FADING = (1.0, 0.8, 0.65, 0.52, 0.42, 0.34)
+"""How strong the lines of one method are, one after another."""
+OTHER_MARKERS = ("d", "+", "p", "x", "1", "h", "2", "|", "3", "_")
+"""Of lines that are no methods: none of legend.MARKERS."""
 SHADES = LinearSegmentedColormap.from_list("shades", ["#f4f7fb", "#7fb2d9", "#0060a8", "#0a2540"])
 """From little to much, for matrices; also in grey."""
 ON_DARK = 0.3
@@ -76,21 +80,23 @@ def line_style(number: int) -> dict[str, Any]:
     Where colours come round again, markers are hollow.
     """
     again, place = divmod(number, len(COLOURS))
-    look = {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": DASHES[again % len(DASHES)]}
+    look = {"color": COLOURS[place], "marker": OTHER_MARKERS[place], "linestyle": DASHES[again % len(DASHES)]}
     return {**look, "markerfacecolor": "none"} if again else look
 
 
 def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
     """Colour, marker and dashes of a line for each of these methods: the same colour and marker in every figure.
 
-    Where a method has several lines, or another one looks the same, dashes differ and markers are hollow.
+    Where a method has several lines, such as one for each capacity, these differ in dashes and strength, and all
+    but the first have hollow markers.
     """
     drawn: Counter[tuple[str, str]] = Counter()
     styles = []
     for method in methods:
         look = legend.entry(method).colour, legend.entry(method).marker
         style = {"color": look[0], "marker": look[1], "linestyle": DASHES[drawn[look] % len(DASHES)]}
-        styles.append({**style, "markerfacecolor": "none"} if drawn[look] else style)
+        again = {"markerfacecolor": "none", "alpha": FADING[min(drawn[look], len(FADING) - 1)]}
+        styles.append({**style, **again} if drawn[look] else style)
         drawn[look] += 1
     return styles
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import LogNorm
 
-from forgetfree.lab.paper import SMALL_NETWORK_NAMES, SMALL_NETWORKS
+from forgetfree.lab import legend
+from forgetfree.lab.paper import SMALL_NETWORKS
 from forgetfree.lab.report.figures.beside import small_networks
 from forgetfree.lab.report.figures.figure import Drawing, Run, analysed
 from forgetfree.lab.report.figures.ink import SHADES, canvas
@@ -110,20 +111,21 @@ def words(found: Landscapes) -> str:
         for one in found.reached
     )
     return (
-        f"Training loss around a dense network, HardNet and SoftNet (c = {100 * found.capacity:g} %, the head dense in "
-        f"all) along the two leading Hessian eigenvectors, seed {found.seeds[0]}. Leading eigenvalue at the end, in "
-        f"the weights that count (in brackets: in all weights, hidden ones too), {_counted(found.seeds)}: {parts}."
+        f"Training loss around NCM (the dense network), HardNet and SoftNet (c = {100 * found.capacity:g} %, the "
+        f"head dense in all) along the two leading Hessian eigenvectors, seed {found.seeds[0]}. Leading eigenvalue at "
+        "the end, in the weights that count (in brackets: in all weights, hidden ones too), "
+        f"{_counted(found.seeds)}: {parts}."
     )
 
 
 def _panel(method: str, network: Mapping[str, Any]) -> Panel:
     grid = tuple(tuple(row) for row in network["grid"])
-    return Panel(SMALL_NETWORK_NAMES[method], network["epoch"], network["loss"], tuple(network["eigenvalues"]), grid)
+    return Panel(legend.entry(method).label, network["epoch"], network["loss"], tuple(network["eigenvalues"]), grid)
 
 
 def _reached(method: str, ends: Sequence[Mapping[str, Any]]) -> Reached:
     return Reached(
-        SMALL_NETWORK_NAMES[method],
+        legend.entry(method).label,
         ends[0]["weights"],
         tuple(end["eigenvalues"][0] for end in ends),
         tuple(end["eigenvalues_in_all"][0] for end in ends),

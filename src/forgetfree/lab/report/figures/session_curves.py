@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from forgetfree.lab.paper import HARDNET, SOFTNET, options
 from forgetfree.lab.report.figures.comparison import command, counted, in_legend, of_sessions, over_sessions
 from forgetfree.lab.report.figures.figure import Drawing, Run, Series, having, series
-from forgetfree.lab.report.figures.ink import INK, canvas, line_style
+from forgetfree.lab.report.figures.ink import INK, canvas, method_styles
 
 TITLE = "Sessions of SoftNet and HardNet"
 DASHES: dict[str, Any] = {"overall": "-", "base": "--", "novel": "-."}
@@ -26,6 +26,7 @@ class Sessions:
     """One setting after each session, means over runs; None where nothing was measured."""
 
     label: str
+    method: str
     overall: Curve
     base: Curve
     novel: Curve
@@ -60,6 +61,7 @@ def _sessions(one: Series) -> Sessions:
     overall = over_sessions(one, "overall")
     return Sessions(
         one.label,
+        one.method,
         _means(overall),
         _means(over_sessions(one, "base")),
         _means(over_sessions(one, "novel")),
@@ -75,10 +77,11 @@ def draw(panels: tuple[Panel, ...]) -> Drawing:
     columns = COLUMNS.get(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
     drawing, axes = canvas(rows, columns, width=max(6.4, 3.4 * columns), height=3.0 * rows + 0.8)
-    numbers = {label: n for n, label in enumerate(dict.fromkeys(one.label for each in panels for one in each.curves))}
+    every = {one.label: one.method for panel in panels for one in panel.curves}
+    looks = dict(zip(every, method_styles(list(every.values())), strict=True))
     for each, panel in zip(axes, panels, strict=False):
         for one in panel.curves:
-            _plot(each, one, numbers[one.label])
+            _plot(each, one, looks[one.label])
         each.set_title(panel.title)
         each.set_xlabel("session")
         counted(each, len(panel.curves[0].overall))
@@ -89,14 +92,13 @@ def draw(panels: tuple[Panel, ...]) -> Drawing:
     limits = [each.get_ylim() for each in axes[: len(panels)]]
     for each in axes:
         each.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-    whose = [Line2D([], [], label=in_legend(label), **line_style(number)) for label, number in numbers.items()]
+    whose = [Line2D([], [], label=in_legend(label), **(look | {"linestyle": "-"})) for label, look in looks.items()]
     what = [Line2D([], [], label=part, color=INK, linestyle=dashes) for part, dashes in DASHES.items()]
     drawing.legend(handles=[*what, *whose], loc="outside lower center", ncols=1 + math.ceil(len(whose) / len(what)))
     return drawing
 
 
-def _plot(axes: Axes, one: Sessions, number: int) -> None:
-    look = line_style(number)
+def _plot(axes: Axes, one: Sessions, look: dict[str, Any]) -> None:
     for part, dashes in DASHES.items():
         shown = [(t + 1, 100 * value) for t, value in enumerate(getattr(one, part)) if value is not None]
         width = 1.6 if part == "overall" else 1.0

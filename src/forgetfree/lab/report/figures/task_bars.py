@@ -86,7 +86,7 @@ def draw(comparison: Comparison) -> Drawing:
             )  # fmt: skip
         each.set_xticks(range(len(shown)), [_named(comparison.groups[group]) for group in shown])
         each.set_xlim(-0.5, GROUPS_IN_ROW - 0.5 if rows > 1 else len(shown) - 0.5)
-        each.set_ylim(bottom=100 * _base(comparison), top=_top(comparison))
+        each.set_ylim(bottom=0, top=_top(comparison))
         each.tick_params(axis="x", length=0)
         each.grid(axis="x", visible=False)
         each.set_ylabel("accuracy, %")
@@ -112,12 +112,6 @@ def _named(group: tuple[int, int]) -> str:
     return f"task {first}" if first == last else f"tasks {first}-{last}"
 
 
-def _base(comparison: Comparison) -> float:
-    """Where bars begin: at zero, or at a round number well below the lowest."""
-    lowest = min(value for bars in comparison.bars for value in bars.height)
-    return max(0, math.floor(10 * lowest - 1)) / 10
-
-
 def _top(comparison: Comparison) -> float:
     """So much that bars of all rows are on one scale."""
     ends = [value + by for bars in comparison.bars for value, by in zip(bars.height, bars.spread, strict=True)]
@@ -127,9 +121,8 @@ def _top(comparison: Comparison) -> float:
 def words(comparison: Comparison) -> str:
     at_start, at_end = (max(comparison.bars, key=lambda bars: bars.height[group]) for group in (0, -1))
     (first, last) = comparison.groups[0], comparison.groups[-1]
-    base = _base(comparison)
     return (
         f"Accuracy at the end for {len(comparison.bars)} methods side by side, each at the capacity that reaches most; "
         f"whiskers: deviation over seeds. Highest on {_named(first)}: {at_start.label} "
         f"({100 * at_start.height[0]:.1f} %); on {_named(last)}: {at_end.label} ({100 * at_end.height[-1]:.1f} %)."
-    ) + (f" Bars begin at {100 * base:.0f} %." if base else "")
+    )
