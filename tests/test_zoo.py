@@ -16,6 +16,7 @@ import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ rows_of = ZOO["counting"].draw
 images_of = ZOO["cnn with batch norm"].draw
 sequences_of = ZOO["lstm"].draw
 tokens_of = ZOO["tied weight"].draw
+from forgetfree.rng import threads
 
 
 @pytest.fixture(autouse=True)
@@ -943,7 +945,9 @@ def change(module: nn.Module) -> None:
 
 @pytest.mark.parametrize("kind", [*TAME, *HOLDS])
 def test_a_module_that_is_accepted_keeps_its_bits(kind: str, tmp_path: Path) -> None:
-    assert moved({**TAME, **HOLDS}[kind], tmp_path) == []
+    # a transform of two threads adds up in another order where the asking thread has only one
+    with threads(1) if kind == "spectrum" else nullcontext():
+        assert moved({**TAME, **HOLDS}[kind], tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", REFUSED)
