@@ -91,15 +91,18 @@ def _shift(numbers: list[int], attempt: Callable[[int], str], tally: Tally) -> i
 
 def _listen(reading: int, child: int) -> list[str]:
     """The lines that a process writes; it is killed where it is silent for too long."""
-    content, last = b"", time.monotonic()
+    content, last, looked = b"", time.monotonic(), time.monotonic()
     while True:
         ready, _, _ = select.select([reading], [], [], 1.0)
+        before, looked = looked, time.monotonic()
         if ready:
             piece = os.read(reading, 1 << 16)
             if not piece:
                 break
-            content, last = content + piece, time.monotonic()
-        elif time.monotonic() - last > PATIENCE:
+            content, last = content + piece, looked
+        elif looked - before > PATIENCE / 2:  # all of us were stopped for a while
+            last = looked
+        elif looked - last > PATIENCE:
             os.kill(child, signal.SIGKILL)
     os.close(reading)
     return content.decode().splitlines()
