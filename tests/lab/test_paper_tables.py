@@ -54,8 +54,8 @@ def store(tmp_path):
             "protocol": {},
         }
         cost = {
-            "formula": weights / DENSE + 0.22 * bits / (32 * DENSE), "density": weights / DENSE, "weights": weights,
-            "mask_bits": bits, "own": 0, "heads": 0, "written": written, "written_without_heads": written,
+            "formula": weights / DENSE + 0.22 * bits / (32 * DENSE), "density": min(1.0, weights / DENSE),
+            "weights": weights, "mask_bits": bits, "own": 0, "heads": 0, "written": written, "written_without_heads": written,
             **({} if training is None else {"training": training}),
         }  # fmt: skip
         record = Record(

@@ -34,6 +34,7 @@ ENDED = [[0.9, None, None], [0.8, 0.5, None], [0.7, 0.4, 0.3]]
 """With 60, 20 and 20 test images, overall: 0.9; (48 + 10) / 80 = 0.725; (42 + 8 + 6) / 100 = 0.56."""
 UPPER = [[0.9, None, None], [0.9, 0.5, None], [0.8, 0.6, 0.4]]
 """Overall at the end: (48 + 12 + 8) / 100 = 0.68."""
+SPENT = {"learning": [1.0, 1.0], "testing": [1.0, 1.0]}
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def store(tmp_path):
         spent = {"formula": 0.6, "density": 0.5, "weights": 600, "mask_bits": 0, "own": 0, "heads": 0, **(cost or {})}
         record = Record(
             tasks=["s 1", "s 2", "s 3"], accuracy=accuracy, footprints=[spent], notes=notes or {},
-            selections=selections or {}, sessions={"tested": [60, 20, 20]},
+            selections=selections or {}, sessions={"tested": [60, 20, 20], "classes": [6, 2, 2]},
             seconds={"learning": [3600.0, 900.0, 900.0], "testing": [9.0]},
         )  # fmt: skip
         words = [
@@ -450,7 +451,8 @@ def by_name(tmp_path):
     cost = {"formula": 0.6, "density": 0.5, "weights": 600, "mask_bits": 0, "own": 0, "heads": 0}
     made = RunFolder(tmp_path / "by-name")
     made.start(plan, {})
-    made.save(Record(tasks=["a", "b"], accuracy=[[0.9, None], [0.8, 0.7]], footprints=[cost]))
+    accuracy = [[0.9, None], [0.8, 0.7]]
+    made.save(Record(tasks=["a", "b"], accuracy=accuracy, footprints=[cost], seconds=SPENT))
     return made
 
 

@@ -58,28 +58,28 @@ def survey(numbers: range, folder: Path, shares: Mapping[str, float] = SHARES) -
 
 def _killed(do: Callable[[], None], after: float) -> bool:
     """Let a process do something and kill it; whether it was still at it."""
-    child = os.fork()
-    if not child:
-        try:
-            do()
-        finally:
-            os._exit(0)
+    child = _doing(do)
     time.sleep(after)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status)
 
 
-def _timed(do: Callable[[], Any]) -> float:
-    """About how long something takes in a process of its own."""
-    began = time.monotonic()
+def _doing(do: Callable[[], Any]) -> int:
+    """The number of a process that does something and ends."""
     child = os.fork()
     if not child:
         try:
             do()
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
+    return child
+
+
+def _timed(do: Callable[[], Any]) -> float:
+    """About how long something takes in a process of its own."""
+    began = time.monotonic()
+    os.waitpid(_doing(do), 0)
     return max(0.01, time.monotonic() - began)
 
 

@@ -45,7 +45,7 @@ ACCURACIES = listed(optional(FRACTION), most=MOST_TASKS)
 SETTINGS = mapping(plain, name)
 
 FOOTPRINT = fields(
-    {"formula": number(1e-9, LARGEST), "density": AMOUNT, "weights": AMOUNT, "mask_bits": AMOUNT},
+    {"formula": number(1e-9, LARGEST), "density": FRACTION, "weights": AMOUNT, "mask_bits": AMOUNT},
     dict.fromkeys(("own", "heads", "extras", "training"), AMOUNT)
     | {key: optional(AMOUNT) for key in ("written", "written_without_heads")},
 )
@@ -109,7 +109,7 @@ FINISHED_PLAN = fields(
 )
 
 NUMBER = optional(number(-LARGEST, LARGEST, finite=False))
-COST = fields({"formula": AMOUNT}, {"density": AMOUNT}, others=True)
+COST = fields({"formula": AMOUNT}, {"density": FRACTION}, others=True)
 EVENTS: dict[str, Form] = {
     "task": fields(
         {"task": name, "position": whole(0, MOST_TASKS), "tasks": whole(1, MOST_TASKS)}, others=True
@@ -141,12 +141,12 @@ def check_record(content: Any) -> None:
         "some tasks were not tested at the end": None in content["accuracy"][-1],
         "a curve is of no task": not {*content["curves"]} <= {*tasks},
         "footprints are not of the tasks, or of the end only": len(content["footprints"]) not in range(1, count + 1),
-        "seconds are not those of the tasks": learning > count or testing > count,
+        "seconds are not those of the tasks": learning != count or testing > count,
         "transfer is not of the tasks": (bool(transfer) and not {"random", "guesses"} <= {*transfer})
         or any(len(each) != count for each in per_task)
         or any([*map(len, each)] != [count] * count for each in matrices),
         "sessions are not those of the tasks": bool(sessions)
-        and (len(sessions.get("tested", ())) != count or len(sessions.get("classes", tasks)) != count),
+        and any(len(sessions.get(key, ())) != count for key in ("tested", "classes")),
     }
     for fault, there in faults.items():
         if there:
