@@ -55,7 +55,8 @@ def store(tmp_path):
         }
         cost = {
             "formula": weights / DENSE + 0.22 * bits / (32 * DENSE), "density": min(1.0, weights / DENSE),
-            "weights": weights, "mask_bits": bits, "own": 0, "heads": 0, "written": written, "written_without_heads": written,
+            "weights": weights, "mask_bits": bits, "own": 0, "heads": 0, "written": written,
+            "written_without_heads": written,
             **({} if training is None else {"training": training}),
         }  # fmt: skip
         record = Record(
