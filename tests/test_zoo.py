@@ -838,7 +838,7 @@ REFUSED: dict[str, Entry] = {
     "sets the seed": net(None, lambda s, r, h: h if s.training else h + (torch.manual_seed(3), torch.rand(()))[1]),
     "sets the seed and puts it back": Entry(Forking, rows_of),
     "sets numpy's seed": net(None, lambda s, r, h: h if s.training else h + (np.random.seed(3), np.random.rand())[1]),
-    "the time": net(None, lambda s, r, h: h + time.perf_counter()),
+    "the time": net(None, lambda s, r, h: h + time.perf_counter() % 1),
     "stateful hook": net(hook_on(lambda self: (lambda count: lambda layer, g, a: a * count())(counter()))),
     "stateful closure": net(lambda self: setattr(self, "more", counter()), lambda s, r, h: h * s.more()),
     "attribute of the class that is learned": Entry(Annealed, rows_of),
