@@ -3,7 +3,7 @@
 import copy
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,14 +18,6 @@ from zoo import CLASSES, ZOO, Entry
 
 NAMES = ("first", "second", "third", "fourth")
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Noise(torch.optim.SGD):

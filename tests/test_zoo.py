@@ -15,7 +15,7 @@ import time
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,6 @@ rows_of = ZOO["counting"].draw
 images_of = ZOO["cnn with batch norm"].draw
 sequences_of = ZOO["lstm"].draw
 tokens_of = ZOO["tied weight"].draw
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Net(nn.Module):
@@ -941,16 +933,7 @@ def change(module: nn.Module) -> None:
                 setattr(part, name, value + 1)
 
 
-IN_THREADS = pytest.mark.xfail(
-    reason="with several threads of torch a Fourier transform has other last bits where another thread asks",
-    strict=False,
-)
-"""Accepted, and moves: not mended yet."""
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=IN_THREADS) if kind == "spectrum" else kind for kind in [*TAME, *HOLDS]]
-)
+@pytest.mark.parametrize("kind", [*TAME, *HOLDS])
 def test_a_module_that_is_accepted_keeps_its_bits(kind: str, tmp_path: Path) -> None:
     assert moved({**TAME, **HOLDS}[kind], tmp_path) == []
 

@@ -70,6 +70,13 @@ def copy_state(state: LearnerState) -> LearnerState:
     return replace(state, memory=copy_memory(state.memory), learned=learned, training=copy_tree(state.training))
 
 
+def share_learner(learner: Any) -> Any:
+    """Another name for all that the learner has, for `copy.copy`."""
+    twin = object.__new__(type(learner))
+    vars(twin).update(vars(learner))
+    return twin
+
+
 def copy_learner(learner: Any, memo: dict[int, Any]) -> Any:
     """A learner of its own, for `copy.deepcopy`."""
     twin = memo[id(learner)] = object.__new__(type(learner))
@@ -77,7 +84,7 @@ def copy_learner(learner: Any, memo: dict[int, Any]) -> Any:
     return twin
 
 
-def refuse_pickling(learner: Any) -> Any:
+def refuse_pickling(learner: Any, protocol: Any) -> Any:
     """Say how a learner is stored; `copy.copy` and `copy.deepcopy` do not come here."""
     raise InputError(
         f"a {type(learner).__name__} is not pickled: forgetfree.save(learner, path) stores it in a small file, and "

@@ -100,6 +100,15 @@ def _preserved_on(device: torch.device) -> Iterator[None]:
         backend.set_rng_state(state, *which)
 
 
+def agree_on_threads() -> None:
+    """Let this Python thread compute with as many threads as torch says, before a library asks for the number itself.
+
+    torch tells a Python thread its number when that thread first needs it; MKL's Fourier transform does not wait for
+    that, takes the number of cores, and has other last bits.
+    """
+    torch.get_num_threads()
+
+
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Compute with so many threads: sums in another order have other last bits."""

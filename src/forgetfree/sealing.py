@@ -18,6 +18,7 @@ from forgetfree.heads import Whole
 from forgetfree.locks import ProcessLock
 from forgetfree.modules import as_call, is_watched, named_tensors
 from forgetfree.python_state import Held, is_of_torch, untouched
+from forgetfree.rng import agree_on_threads
 
 PURE = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Identity, nn.Flatten, nn.Dropout, nn.Dropout1d, nn.Dropout2d,
@@ -41,7 +42,8 @@ class Ready:
         """What a chain of pure layers does; None for every other module."""
 
     def run(self, inputs: Inputs) -> Tensor:
-        """The module's answer, without gradient and without autocast."""
+        """The module's answer, without gradient and without autocast; the same in whichever thread it is asked."""
+        agree_on_threads()
         if not torch.is_grad_enabled():
             return self._run(inputs)
         with torch.no_grad():

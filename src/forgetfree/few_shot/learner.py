@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from forgetfree import deprecation, settings, state
 from forgetfree.certificate import Verified
 from forgetfree.contracts import Inputs, LearnerState, Memory, Task, TaskRecord
-from forgetfree.copies import copy_learner, copy_state, copy_tree, refuse_pickling
+from forgetfree.copies import copy_learner, copy_state, copy_tree, refuse_pickling, share_learner
 from forgetfree.engine import Context, Engine, ProgressCallback
 from forgetfree.errors import InputError, TaskError
 from forgetfree.few_shot.exemplars import check_classes, check_keepable, check_kept, rehearsing
@@ -106,16 +106,9 @@ class FewShotLearner:
         met = f"{sessions} and {len(self.classes)} classes"
         return f"{type(self).__name__}({said}) with {met}{used_words(self.network)}"
 
-    def __copy__(self) -> Any:
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
-        return twin
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy_learner(self, memo)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return refuse_pickling(self)
+    __copy__ = share_learner
+    __deepcopy__ = copy_learner
+    __reduce_ex__ = refuse_pickling
 
     # what a method says
 
