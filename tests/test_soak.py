@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import forgetfree as ff
@@ -228,6 +229,14 @@ def test_what_a_learner_keeps_is_looked_at_on_reading(
         ff.load(reshaped(name, tmp_path / "file", section, keys, change))
 
 
+def test_steps_that_an_optimizer_cannot_count_on_from_are_refused(tmp_path: Path) -> None:
+    keys = ("optimizer", "network.1.bias", "step")
+    path = reshaped("ewc-carried-resumable", tmp_path / "file", "training", keys, whole)
+    batch, _, _ = archives.expected("ewc-carried-resumable")
+    with pytest.raises(ff.ForgetfreeError, match="in which no optimizer counts"):
+        ff.load(path).learn(ff.Task("more", ("one", "two"), (batch, torch.arange(len(batch)) % 2)))
+
+
 CHECKPOINTS: dict[str, Any] = {
     "no best epoch": lambda tree: {key: value for key, value in tree.items() if key != "best_epoch"},
     "a state that is a list": lambda tree: {**tree, "state": list(tree["state"].values())},
@@ -290,6 +299,7 @@ PLANS = {
     "no TOML": "x = ",
     "no run": "[other]\nx = 1\n",
     "a method that is a number": '[run]\nexperiment = "til/x"\nmethod = 7\n',
+    "a benchmark that is a list": '[run]\nexperiment = "til/x"\nmethod = "wsn"\n[benchmark]\nname = ["x"]\n',
     "deep brackets": "x = " + "[" * 50_000,
     "much": "x = 1\n" * 20_000,
 }

@@ -142,6 +142,16 @@ def either(*forms: Form) -> Form:
     return check
 
 
+def both(*forms: Form) -> Form:
+    """What all of these forms say."""
+
+    def check(value: Any, where: str) -> None:
+        for form in forms:
+            form(value, where)
+
+    return check
+
+
 def listed(form: Form, least: int = 0, most: int = LARGEST, *, kind: Any = list | tuple) -> Form:
     """A list or tuple of so many, or only one of the two kinds."""
 

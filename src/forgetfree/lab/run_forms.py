@@ -10,6 +10,7 @@ from forgetfree.errors import ForgetfreeError
 from forgetfree.forms import (
     Form,
     FormError,
+    both,
     either,
     fields,
     flag,
@@ -89,13 +90,14 @@ RECORD = fields(
 RUN: dict[str, Form] = {"experiment": name, "method": name}
 SECTIONS = ("overrides", "method", "recipe", "session", "protocol", "versions")
 NAMED = fields({"name": name}, others=True)
+NAMEABLE = both(SETTINGS, fields({}, {"name": name}, others=True))
 PLAN = fields(
     {
         "run": fields(
             RUN, {"scale": name, "seed": whole(), "threads": whole(1, 1 << 16), "plugins": listed(name)}, others=True
         )
     },
-    {"benchmark": SETTINGS, "backbone": SETTINGS, **dict.fromkeys(SECTIONS, SETTINGS)},
+    {"benchmark": NAMEABLE, "backbone": NAMEABLE, **dict.fromkeys(SECTIONS, SETTINGS)},
     others=True,
 )
 FINISHED_PLAN = fields(

@@ -7,6 +7,7 @@ what an optimizer or a scheduler kept must be of the form that a new one has.
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from forgetfree.forms import (
@@ -52,6 +53,8 @@ CHECKPOINT = fields(
 KEPT = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "sgd": {"momentum_buffer"}, "rmsprop": {"step", "square_avg"}}
 KEPT["adamw"] = KEPT["adam"]
 """What our optimizers keep of a parameter; rmsprop with momentum also its buffer."""
+COUNTED = (torch.float32, torch.float64)
+"""The types in which they count their steps."""
 
 
 def check_checkpoint(saved: Any, session: Session, recipe: Recipe) -> None:
@@ -109,6 +112,8 @@ def check_kept(kept: Mapping[str, Any], parameter: Tensor, recipe: Recipe, where
     for name, value in kept.items():
         if name == "step":
             number(0)(float(value) if isinstance(value, Tensor) and value.numel() == 1 else value, f"{where}, {name},")
+            if isinstance(value, Tensor) and value.dtype not in COUNTED:
+                raise FormError(f"{where}, {name}, is of type {value.dtype}, in which no optimizer counts")
         elif value is not None or recipe.optimizer != "sgd":
             tensor(value, f"{where}, {name},")
             if (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
