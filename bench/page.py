@@ -15,7 +15,7 @@ from bench.beside import few_shot_cifar100, saved_by_codes
 from bench.tables import Table, stored
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = (ROOT / "docs" / "performance.md", ROOT / "docs" / "results.md")
+DOCUMENTS = tuple(ROOT / "docs" / name for name in ("performance.md", "results.md", "bayes-means.md"))
 STORED = ROOT / "results" / "bench"
 MADE = {"few-shot CIFAR-100 beside the paper": few_shot_cifar100, "saved by codes": saved_by_codes}
 MARKED = re.compile(r"(<!-- bench(?: ([\w.-]+))?: (.+) -->\n)(?:\n(?:\*\*.+\*\*\n\n)?(?:\|.*\n)+\n.*\n)?")

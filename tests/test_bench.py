@@ -193,3 +193,60 @@ def test_estimates_that_were_measured_are_near_the_truth():
     (table,) = stored(page.STORED / "estimates.json").values()
     assert {row["method"].split()[0] for row in table.rows} == set(METHODS)
     assert all(2 / 3 < row["ratio"] < 3 / 2 for row in table.rows)
+
+
+def test_heads_are_chosen_on_hidden_classes_with_the_same_effort(monkeypatch, tmp_path):
+    from bench import hidden
+    from bench.tables import stored
+
+    monkeypatch.setattr(hidden, "GRIDS", {"means": [{}], "bayes": hidden.grid(shrinkage=(0.2, 0.8))})
+    words = f"hidden fscil/digits --seed 1 2 --set recipe.epochs=2 --json {tmp_path}/rows.json"
+    monkeypatch.setattr(sys, "argv", words.split())
+    hidden.main()
+    shown, every = stored(tmp_path / "rows.json").values()
+    assert len(every.rows) == 3 * len(hidden.OFFSETS) * 2
+    best = hidden.chosen(every.rows)
+    assert [row["head"] for row in shown.rows] == [best[head]["settings"] for head in ("means", "bayes")]
+    for head, row in best.items():
+        over = [each for each in hidden._over_seeds(every.rows) if each["head"] == head]
+        assert row["overall"] == max(each["overall"] for each in over)
+    assert all(0 < row["overall"] <= 100 for row in shown.rows)
+
+
+def test_no_head_has_more_settings_than_another_may_have():
+    from bench import hidden
+
+    from forgetfree.heads import head_by_name
+
+    assert max(map(len, hidden.GRIDS.values())) == 12
+    assert all(head_by_name(hidden.written(head, given)) for head, given in hidden.settings())
+
+
+def test_rates_of_sessions_are_searched_with_the_same_effort_and_the_search_goes_on(monkeypatch, tmp_path):
+    from bench import sessions
+
+    asked = []
+
+    def measured(experiment, method, seed, overrides, share, bases):
+        asked.append((method, seed, *overrides.items()))
+        return {"overall": 1 - abs(overrides["session.lr"] - 0.1), "base": 0.5, "novel": 0.5}
+
+    monkeypatch.setattr(sessions, "tried", measured)
+    words = f"sessions fscil/digits --method fsll --method crt --seed 1 2 --json {tmp_path}/rows.json"
+    monkeypatch.setattr(sys, "argv", words.split())
+    sessions.main()
+    count = len(asked)
+    sessions.main()
+    assert len(asked) == count == 2 * (5 + 5 + 5)
+    rows = stored(tmp_path / "rows.json")[sessions.MEASURED].rows
+    assert len({row["value"] for row in rows if row["method"] == "crt"}) == 5
+    rate = sessions.chosen(rows, "fsll", "session.lr", 5)
+    assert {row["rate"] for row in rows if row["setting"] == "reg_weight"} == {rate}
+
+
+def test_a_row_of_the_search_for_sessions_is_learned_on_hidden_classes():
+    from bench import sessions
+
+    given = {"recipe.epochs": 1, "session.epochs": 1, "session.lr": 0.01}
+    found = sessions.tried("fscil/digits", "softnet", 1, given, 0.6, None)
+    assert 0 < found["overall"] == pytest.approx(0.6 * found["base"] + 0.4 * found["novel"])

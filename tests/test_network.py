@@ -832,3 +832,15 @@ def test_of_movable_entries_no_others_move_and_norms_stand_still() -> None:
         assert torch.equal(value, was), name
     assert torch.equal(shared.answer("first")[1].bias, before.answer("first")[1].bias)
     assert not list(shared.view_of("first", {}).named_parameters())
+
+
+def test_a_view_that_stands_still_is_handled_like_any_module() -> None:
+    shared, _ = learned_on(None)
+    view = shared.view_of("first", {"0.weight": torch.ones(8, 6, dtype=torch.bool)})
+    view.stand_still()
+    assert not list(view.named_parameters())
+    assert not list(view.named_buffers())
+    answer = view(BATCH, shared.everything)
+    view.to("cpu").double()  # to another device it would go, to another type it does not
+    assert torch.equal(view(BATCH, shared.everything), answer)
+    assert torch.equal(answer, shared.answer("first")(BATCH))

@@ -83,10 +83,19 @@ def test_parts_that_are_made_again_give_the_same_gradients(method: str, reentran
     compare(plain, parts, first, reentrant)
     plain.learn(first)
     parts.learn(first)
-    trains = method not in ("ncm", "hardnet")
+    trains = method not in ("bayes_means", "ncm", "hardnet")
     # a reentrant part has no gradient where its inputs have none, so that not every session can learn in it
     if trains and not reentrant and isinstance(parts.network, SharedNetwork):
         compare(plain, parts, second, reentrant)
+
+
+@pytest.mark.parametrize("method", ["fsll", "warp"])
+def test_a_later_session_learns_in_reentrant_parts_where_layers_before_them_move(method: str) -> None:
+    plain, parts = learner_of(method, None), learner_of(method, True)
+    first, second = tasks()
+    plain.learn(first)
+    parts.learn(first)
+    compare(plain, parts, second, reentrant=True)
 
 
 def compare(plain: Any, parts: Any, task: ff.Task, reentrant: bool) -> None:

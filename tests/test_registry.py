@@ -17,7 +17,7 @@ from forgetfree.registry import Entry, MethodEntry, Table, backbone_builder, loa
 
 ORDER = (
     "wsn finetune single_task multitask ewc hat gpm packnet supsup piggyback "
-    "softnet hardnet ncm joint crt icarl rebalance fsll f2m"
+    "bayes_means softnet hardnet ncm joint crt icarl rebalance fsll f2m warp s3c"
 )  # fmt: skip
 
 

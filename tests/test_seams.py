@@ -584,7 +584,7 @@ def test_cached_features_are_those_of_the_network_that_stands_still():
 
 
 @pytest.mark.parametrize(
-    ("method", "fields"), [("softnet", {"capacity": 0.7}), ("icarl", {}), ("fsll", {}), ("f2m", {})]
+    ("method", "fields"), [("softnet", {"capacity": 0.7}), ("icarl", {}), ("fsll", {}), ("f2m", {}), ("warp", {})]
 )
 def test_the_augmentation_of_a_later_session_is_applied_where_it_is_given(method, fields):
     calls: list[int] = []

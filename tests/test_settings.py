@@ -21,9 +21,9 @@ import snapshots
 from forgetfree import settings
 from forgetfree.dense import MovingNetwork
 from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.few_shot.subnetwork import Soft
 from forgetfree.heads import HEADS, CosineClassifier
 from forgetfree.masks import kept_count
-from forgetfree.methods.softnet import Soft
 from forgetfree.settings import FIXED, LOCAL, Fraction, Number, Reach, Setting, Whole, settings_of
 from forgetfree.task_incremental import TaskLearner
 from forgetfree.training import loop
@@ -73,6 +73,7 @@ OTHER = {
     "device": "cpu",
     "trainable_block": "0.weight",
     "samples_per_layer": (100, 90),
+    "base_classifier": "cosine_base",
 }
 """Another value of fields that no rule describes."""
 
@@ -81,7 +82,9 @@ def another(method: str, name: str) -> Any:
     """A value of a field that is not the one that `make` gives it."""
     setting, now = settings_of(ff.METHODS[method])[name], getattr(make(method), name)
     if name == "heads":
-        return other_cosine if method == "rebalance" else HEADS["linear_without_bias" if _linear(method) else "cosine"]
+        others = {"bayes_means": "lda", "s3c": "cosine_base", "rebalance": None}
+        chosen = others.get(method, "linear_without_bias" if _linear(method) else "cosine")
+        return other_cosine if chosen is None else HEADS[chosen]
     if name in OTHER:
         return OTHER[name]
     if setting.choices:
@@ -242,7 +245,7 @@ def test_values_that_differ_in_the_last_bit_have_names_of_their_own() -> None:
 
 
 def dense_bases() -> dict[str, Any]:
-    learners = {method: make(method) for method in ("ncm", "fsll", "icarl", "joint", "crt")}
+    learners = {method: make(method) for method in ("ncm", "fsll", "warp", "icarl", "joint", "crt")}
     return learners | {"rebalance": make("rebalance", first_classifier="dense")}
 
 
@@ -571,4 +574,6 @@ def test_what_a_method_without_masks_would_ignore_is_refused(ignored):
 def test_scores_that_no_session_has_learned_follow_to_a_device(monkeypatch):
     moved = ff.SoftNet(nn.Linear(6, 4), capacity=0.5).to("meta")
     monkeypatch.setattr(moved.network, "trainable_view", nn.Identity)  # which would look at values
-    assert {score.device.type for _, score in Soft(moved).scores.items()} == {"meta"}
+    model = moved.first(BASE, moved._context("first"))
+    assert isinstance(model, Soft)
+    assert {score.device.type for _, score in model.scores.items()} == {"meta"}

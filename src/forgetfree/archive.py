@@ -35,12 +35,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from forgetfree.certificate import Verified, difference
+from forgetfree.class_heads import ClassHeads
 from forgetfree.codec import CODECS, CodecError, first_use
 from forgetfree.contracts import Certificate, LearnerState, Memory, Task, TaskRecord
 from forgetfree.errors import ArchiveError, FileError, ForgetfreeError, InputError, PluginError
 from forgetfree.files import flatten, read_plain, unflatten, write_atomically
 from forgetfree.forms import short
-from forgetfree.heads import HEADS, HeadFactory
+from forgetfree.heads import HeadFactory, head_by_name, head_name
 from forgetfree.locks import settle_after_fork
 from forgetfree.manifests import (
     TREES,
@@ -188,7 +189,7 @@ def pack(learner: Any, *, resumable: bool = False, dtype: Rounding | None = None
     if dtype is not None and resumable:
         raise InputError("rounded weights cannot go on to the same bits: leave out either dtype or resumable.")
     stored = learner.to_state(resumable=resumable)
-    factory = HEADS.get(stored.arguments["heads"]) or learner.engine.heads.factory
+    factory = head_by_name(stored.arguments["heads"]) or learner.engine.heads.factory
     if not learner.forget_free:  # what a task was when it was learned is gone: it is certified as it is stored
         stored = replace(stored, learned=_certified(_packed(method, stored, None, codec, None), stored, factory))
     if dtype is None:
@@ -498,7 +499,7 @@ def _method(manifest: Mapping[str, Any], path: Path) -> Any:
 def _head_factory(name: str, method: Any) -> HeadFactory | None:
     """What makes heads of this name: one of ours, or what the method makes where nobody says otherwise."""
     usual: HeadFactory | None = method.default_heads
-    return HEADS.get(name) or (usual if usual is not None and full_name(usual) == name else None)
+    return head_by_name(name) or (usual if usual is not None and full_name(usual) == name else None)
 
 
 def _built(manifest: Mapping[str, Any], path: Path) -> nn.Module:
@@ -590,7 +591,7 @@ def _check_tensors(stored: LearnerState, manifest: Mapping[str, Any]) -> None:
     if stored.memory.used and {*fixed, *start, *stored.memory.shared} != set(manifest["tensors"]):
         raise ValueError("some tensors of the backbone are not there")
     for name, tensors in stored.memory.heads.items():
-        _check_head(stored.learned[name], tensors, HEADS.get(stored.arguments["heads"]))
+        _check_head(stored.learned[name], tensors, head_by_name(stored.arguments["heads"]))
 
 
 def _check_head(known: TaskRecord, tensors: Mapping[str, Tensor], factory: HeadFactory | None) -> None:
@@ -599,6 +600,10 @@ def _check_head(known: TaskRecord, tensors: Mapping[str, Tensor], factory: HeadF
     if factory is None:
         if outputs * features > LARGEST_HEAD:
             raise ValueError(f"the head of task {known.name!r} would have {outputs} × {features} values")
+        return
+    if isinstance(factory, ClassHeads):
+        if (wrong := factory.misfit(tensors, features, outputs)) is not None:
+            raise ValueError(f"the head of task {known.name!r}, {head_name(factory)}, {wrong}")
         return
     nothing = torch.empty(0), torch.empty(0, dtype=torch.long)
     with preserved_rng(torch.device("cpu")), torch.device("meta"):

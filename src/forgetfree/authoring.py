@@ -10,12 +10,13 @@ errors in `errors`.
 from forgetfree.batches import Batch
 from forgetfree.contracts import Inputs, Task
 from forgetfree.engine import Context, ProgressCallback
-from forgetfree.few_shot.learner import FewShotLearner
+from forgetfree.few_shot.learner import BaseClassifier, FewShotLearner
 from forgetfree.task_incremental import TaskLearner
 from forgetfree.training.recipe import Recipe
 from forgetfree.training.session import Phase, Session, TaskModel, task_loss
 
 __all__ = [
+    "BaseClassifier",
     "Batch",
     "Context",
     "FewShotLearner",

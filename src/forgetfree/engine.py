@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from forgetfree.answering import Answers, check_rows, in_groups
 from forgetfree.batches import check_data, convert, explained, first_batch, sampled, shifted, signature
 from forgetfree.certificate import Verified, certify, check, ranges_of
+from forgetfree.class_heads import ClassHead
 from forgetfree.contracts import Inputs, LearnerState, Loss, Task, TaskRecord
 from forgetfree.copies import Copies, copy_record
 from forgetfree.errors import InputError, LearningError, TaskError
@@ -63,8 +64,6 @@ class Context:
     """The signature of what it was learned on; None while it is learned."""
     head: nn.Module | None = None
     """The one head that answers before this session."""
-    heads: HeadFactory | None = None
-    """What makes the one head that answers."""
 
 
 class Engine:
@@ -80,8 +79,11 @@ class Engine:
         cache_bytes: int,
         lighter: Callable[[nn.Module], nn.Module] = lambda whole: whole,
         single_head: bool = False,
+        by_session: bool = False,
     ):
         self.single_head = single_head
+        self.by_session = by_session
+        """Whether the one head keeps the scores of every session, so that each is certified, and can be removed."""
         self.seed = check_seed(seed)
         self.heads = TaskHeads(heads)
         self._learned: Mapping[str, TaskRecord] = {}
@@ -169,7 +171,8 @@ class Engine:
                     refuse_infinite(answering, task.name)
                 # of a head that learned its tensors are kept, as an archive has them
                 tensors = dict(named_tensors(session.head))
-                self.heads.keep(task.name, answering or with_tensors(untrained, tensors), width)
+                taken = answering.features if isinstance(answering, ClassHead) else width
+                self.heads.keep(task.name, answering or with_tensors(untrained, tensors), taken)
                 self.optimizer = fitted.optimizer if fitted else {}
                 self.note(session.task, seen, selection, fitted, given)
                 if self.single_head:  # one head answers for all classes
@@ -268,17 +271,35 @@ class Engine:
     def _certified(self, name: str, ranges: Any) -> TaskRecord:
         learned = self._learned[name]
         seed = derive(self.seed, learned.position, "probe")
-        return replace(learned, certificate=certify(learned, ranges, seed, self.task_modules(name), self._ask_as))
+        return replace(learned, certificate=certify(learned, ranges, seed, self._certified_parts(name), self._ask_as))
 
     def verify(self) -> list[Verified]:
-        """Every task beside its certificate; of sessions the last, which answers for all."""
-        return [check(learned, self.task_modules(name), self._ask_as) for name, learned in self.answering.items()]
+        """Every task beside its certificate; of sessions the last, which answers for all, where scores may change."""
+        return [check(learned, self._certified_parts(name), self._ask_as) for name, learned in self.answering.items()]
 
     @property
     def answering(self) -> Mapping[str, TaskRecord]:
-        """The tasks that have a head."""
-        kept = {name: learned for name, learned in self._learned.items() if name in self.heads.kept}
+        """The tasks that have a head, or rows of the one head that are theirs for ever."""
+        every = self._learned.items()
+        kept = {name: learned for name, learned in every if self.by_session or name in self.heads.kept}
         return Copies(kept, copy_record)
+
+    def columns(self, name: str) -> list[int]:
+        """Where the one head has the scores of a session's own classes."""
+        start = 0
+        for other, learned in self._learned.items():
+            if other == name:
+                return list(range(start, start + len(learned.classes)))
+            start += len(learned.classes)
+        raise TaskError(f"no session {name!r} is learned; learned sessions are {list(self._learned)}.")
+
+    def _certified_parts(self, name: str) -> dict[str, nn.Module]:
+        """What the answers of a task depend on: of one head for many sessions the rows of its own classes."""
+        if not self.by_session:
+            return self.task_modules(name)
+        last = list(self._learned)[-1]
+        head = cast(ClassHead, self.heads.kept[last])
+        return {"backbone": self._answer(name), "head": head.only(self.columns(name))}
 
     def task_modules(self, name: str) -> dict[str, nn.Module]:
         """Backbone and head of a task as plain modules of the caller's own."""
@@ -299,6 +320,29 @@ class Engine:
                 self._learned = {other: known for other, known in self._learned.items() if other != name}
                 self.heads.remove(name)
                 self.optimizer = {}  # it may hold momentum of weights that are gone
+            self._answers.forget(name)
+
+    def remove_session(self, name: str) -> None:
+        """Forget a session that is not the first: the rows of its classes go, all others keep their bits."""
+        with self._lock.held_for(f"removal of {name}", wait=False):
+            self.refuse_unknown([name])
+            if name == next(iter(self._learned)):
+                raise TaskError(
+                    f"session {name!r} cannot be removed: it is the first, and all that others are told apart by comes "
+                    "from it."
+                )
+            with self.consistent_read(), torch.no_grad(), all_or_nothing(self, self.heads):
+                last, gone = list(self._learned)[-1], self.columns(name)
+                head, width = cast(ClassHead, self.heads.kept[last]), self.heads.widths[last]
+                head.drop(torch.tensor(gone))
+                left = {other: known for other, known in self._learned.items() if other != name}
+                self._learned, met = {}, 0
+                for other, known in left.items():
+                    met += len(known.classes)
+                    self._learned = {**self._learned, other: replace(known, outputs=met)}
+                self.heads.keep(other, head, width)
+                self.heads.keep_only(other)
+                self.optimizer = {}
             self._answers.forget(name)
 
     def to_state(self, resumable: bool) -> dict[str, Any]:
@@ -461,7 +505,9 @@ class Engine:
                 )
 
     def _ask_as(self, inputs: Inputs, name: str) -> Tensor:
-        return self._ask(name, inputs)
+        if not self.by_session:
+            return self._ask(name, inputs)
+        return self._ask(list(self._learned)[-1], inputs)[:, self.columns(name)]
 
     def _whole(self, name: str) -> nn.Module:
         return self._lighter(Whole(**self.task_modules(name)).eval())

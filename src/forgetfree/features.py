@@ -24,7 +24,16 @@ Cast = Callable[[Inputs], Inputs]
 """Inputs brought to the device and floating-point type of the backbone."""
 
 
-def extract_features(
+def extract_features(module: nn.Module, data: Data, *, batch_size: int, **others: Any) -> tuple[Tensor, Tensor]:
+    """Features of all samples, in their order, and their labels; `others` as in `feature_batches`."""
+    found = list(feature_batches(module, data, batch_size=batch_size, **others))
+    if not found:
+        raise InputError("there is no sample to take features of.")
+    features, labels = zip(*found, strict=True)
+    return torch.cat(features), torch.cat(labels)
+
+
+def feature_batches(
     module: nn.Module,
     data: Data,
     *,
@@ -34,29 +43,26 @@ def extract_features(
     task: Task | None = None,
     learned_on: Any = None,
     learned: str = "",
-) -> tuple[Tensor, Tensor]:
-    """Features of all samples, in their order, and their labels; in eval mode, without gradient and autocast.
+    change: Callable[[Inputs], Inputs] | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Features and labels batch by batch, in the order of the samples; in eval mode, without gradient and autocast.
 
     Labels are checked against the classes of `task`, where there is one. Inputs that do not fit are explained by those
-    that a task, `learned`, was `learned_on`.
+    that a task, `learned`, was `learned_on`. `change` is what becomes of a batch of inputs first.
     """
     unchecked = Task("features", (), data, loss="mse", outputs=1)
     there = isinstance(data, IterableDataset) or count_samples(data) > 0
-    found, labels = [], []
-    with evaluated(module), torch.no_grad():
-        for batch in batches(task or unchecked, data, batch_size, loader=loader) if there else ():
-            inputs = cast(batch.inputs) if cast is not None else batch.inputs
-            device = next(tensors_of(inputs)).device
-            args, kwargs = as_call(inputs)
-            with explained(inputs, learned_on, learned), torch.autocast(device.type, enabled=False):
-                features = module(*args, **kwargs)
-            if not isinstance(features, Tensor):
-                raise InputError(f"a backbone gives one tensor of features; got a {type(features).__name__}.")
-            found.append(features)
-            labels.append(batch.labels.to(features.device))
-    if not found:
-        raise InputError("there is no sample to take features of.")
-    return torch.cat(found), torch.cat(labels)
+    for batch in batches(task or unchecked, data, batch_size, loader=loader) if there else ():
+        changed = change(batch.inputs) if change is not None else batch.inputs
+        inputs = cast(changed) if cast is not None else changed
+        device = next(tensors_of(inputs)).device
+        args, kwargs = as_call(inputs)
+        plain = torch.autocast(device.type, enabled=False)
+        with evaluated(module), torch.no_grad(), explained(inputs, learned_on, learned), plain:
+            features = module(*args, **kwargs)
+        if not isinstance(features, Tensor):
+            raise InputError(f"a backbone gives one tensor of features; got a {type(features).__name__}.")
+        yield features, batch.labels.to(features.device)
 
 
 def cached(

@@ -3,14 +3,29 @@
 In few-shot sessions one head answers for all classes met: mostly `Prototypes`, the nearest class mean.
 """
 
+import ast
+import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from forgetfree.base_heads import CosineBase
+from forgetfree.class_heads import (
+    LDA,
+    TEEN,
+    Bayes,
+    CentredCosine,
+    Chosen,
+    Means,
+    Metric,
+    NormalisedMeans,
+    Ridge,
+    RootedMeans,
+)
 from forgetfree.contracts import Task
 from forgetfree.copies import Copies, copy_tensor
 from forgetfree.errors import InputError
@@ -31,9 +46,6 @@ def linear_head_without_bias(features: int, task: Task) -> nn.Module:
     return nn.Linear(features, task.width, bias=False)
 
 
-Metric = Literal["euclidean", "cosine"]
-
-
 def similarity(features: Tensor, means: Tensor, metric: Metric) -> Tensor:
     """How close each row of features is to each mean, [rows, means]: minus the squared distance, or the cosine."""
     if metric == "cosine":
@@ -43,17 +55,13 @@ def similarity(features: Tensor, means: Tensor, metric: Metric) -> Tensor:
 
 
 class Prototypes(nn.Module):
-    """Nearest class mean: a score per class, the higher the closer the features are to the mean of its own.
+    """Nearest class mean: a score per class, the higher the closer the features are to the mean of its own."""
 
-    With `unit`, features are brought to length one before they are averaged, so that long ones do not count for more.
-    """
-
-    def __init__(self, means: Tensor, metric: Metric = "euclidean", *, unit: bool = False):
+    def __init__(self, means: Tensor, metric: Metric = "euclidean"):
         super().__init__()
         self.register_buffer("means", means.detach().clone())
         self.means: Tensor
         self.metric: Metric = metric
-        self.unit = unit
 
     def forward(self, features: Tensor) -> Tensor:
         return similarity(features, self.means, self.metric)
@@ -82,11 +90,6 @@ def nearest_direction(features: int, task: Task) -> nn.Module:
     return Prototypes(torch.zeros(task.width, features), "cosine")
 
 
-def nearest_mean_direction(features: int, task: Task) -> nn.Module:
-    """The smallest angle to the mean of features of length one, as the released code has it on TOPIC's splits."""
-    return Prototypes(torch.zeros(task.width, features), "cosine", unit=True)
-
-
 def cosine_classifier(features: int, task: Task) -> nn.Module:
     """A linear classifier of directions, with a learned scale."""
     return CosineClassifier(features, task.width)
@@ -97,18 +100,62 @@ HEADS: dict[str, HeadFactory] = {
     "linear_without_bias": linear_head_without_bias,
     "euclidean": nearest_mean,
     "cosine": nearest_direction,
-    "normalised": nearest_mean_direction,
     "cosine_classifier": cosine_classifier,
+    "cosine_base": CosineBase(),
+    "means": Means(),
+    "normalised": NormalisedMeans(),
+    "rooted": RootedMeans(),
+    "centred": CentredCosine(),
+    "teen": TEEN(),
+    "lda": LDA(),
+    "ridge": Ridge(),
+    "bayes": Bayes(),
 }
 """Heads by name, for configurations."""
 
 
 def head_name(factory: HeadFactory) -> str:
-    """The name of what makes heads: one of HEADS, or where the caller's own factory lives."""
-    return next((name for name, made in HEADS.items() if made is factory), full_name(factory))
+    """The name of what makes heads: one of HEADS, with its settings, or where the caller's own factory lives."""
+    for name, made in HEADS.items():
+        if made is factory:
+            return name
+        if isinstance(factory, Chosen) and type(made) is type(factory):
+            return f"{name}({', '.join(_changed(factory, made))})" if factory != made else name
+    return full_name(factory)
 
 
-def check_heads(factory: HeadFactory, kind: type[nn.Module], words: str) -> HeadFactory:
+LONGEST = 300
+"""Letters of a head's name with its settings."""
+
+
+def head_by_name(text: str) -> HeadFactory | None:
+    """What makes heads of this name, as in `euclidean`, or of this name and settings, as in `bayes(directions=32)`."""
+    if text in HEADS:
+        return HEADS[text]
+    name, parenthesis, _ = text.partition("(")
+    kind = HEADS.get(name.strip())
+    if not parenthesis or not isinstance(kind, Chosen) or len(text) > LONGEST:
+        return None
+    known = {field.name: getattr(kind, field.name) for field in dataclasses.fields(kind)}
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert not call.args
+        given: dict[str, Any] = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
+        raise InputError(f"settings of a head are written as in {name}(offset=0.5); got {text!r}.") from None
+    for key in given:
+        if key not in known:
+            raise InputError(f"the head {name} has no {key!r}; it has {', '.join(known)}.")
+    return dataclasses.replace(kind, **given)
+
+
+def _changed(factory: Chosen, usual: Chosen) -> list[str]:
+    values = {field.name: getattr(factory, field.name) for field in dataclasses.fields(factory)}
+    return [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
+
+
+def check_heads(factory: HeadFactory, kind: type[nn.Module] | tuple[type[nn.Module], ...], words: str) -> HeadFactory:
     """The factory itself, if it makes heads of this kind; `words` say which these are."""
     head = example_head(factory)
     if not isinstance(head, kind):

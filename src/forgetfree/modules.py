@@ -196,7 +196,7 @@ class TensorTree(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TensorTree":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._still = {name: tensor.to(fn(tensor[:0]).device) for name, tensor in self._still.items()}
+        self._still = {name: tensor.to(fn(tensor.new_empty(0)).device) for name, tensor in self._still.items()}
         return self
 
 

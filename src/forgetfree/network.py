@@ -422,11 +422,14 @@ class TrainableView(nn.Module):
             self.own_tensors.leave_out_of_state_dict()
 
     def forward(
-        self, inputs: Inputs, masks: Masks | Callable[[], Masks], shifts: Mapping[str, Tensor] | None = None
+        self,
+        inputs: Inputs,
+        masks: Masks | Callable[[], Masks],
+        shifts: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]] | None = None,
     ) -> Any:
         """What the module gives for `inputs` through `masks`, with `shifts` added to some weights.
 
-        Masks with a graph of their own come as a function: a reentrant gradient checkpoint needs that graph twice.
+        What has a graph of its own comes as a function: a reentrant gradient checkpoint needs that graph twice.
         In training, statistics and counters land in the own tensors; in eval mode nothing does.
         """
         if not in_backward():
@@ -447,9 +450,14 @@ class TrainableView(nn.Module):
         lend_again(features, lent, self._lending.may_ask, self._lending.take_back, make, buffers)
         return features
 
-    def _to_lend(self, masks: Masks | Callable[[], Masks], shifts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _to_lend(
+        self,
+        masks: Masks | Callable[[], Masks],
+        shifts: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]],
+    ) -> dict[str, Tensor]:
         """All tensors of the module for one call: effective weights, what is fixed, and the task's own."""
-        lent = masked_weights(masks() if callable(masks) else masks, self._shared(shifts))
+        shared = self._shared(shifts() if callable(shifts) else shifts)
+        lent = masked_weights(masks() if callable(masks) else masks, shared)
         lent.update(self._fixed)
         learning = self._module.training
         for name, value in self.own_tensors.items():

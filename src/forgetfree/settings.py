@@ -45,9 +45,10 @@ class Marker(Enum):
     FIXED = "chosen when the learner is built"
     LOCAL = "of this machine: no archive has it"
     NAMES_BASE = "the kind of base network itself"
+    QUIET = "not told while it is as usual: there are checkpoints that are older"
 
 
-FIXED, LOCAL, NAMES_BASE = Marker.FIXED, Marker.LOCAL, Marker.NAMES_BASE
+FIXED, LOCAL, NAMES_BASE, QUIET = Marker.FIXED, Marker.LOCAL, Marker.NAMES_BASE, Marker.QUIET
 MISSING = dataclasses.MISSING
 """The default of a field that has none."""
 
@@ -265,8 +266,12 @@ def stored_fields(learner: Any) -> dict[str, Any]:
 def identity(learner: Any, *, first: bool) -> dict[str, Any]:
     """All fields that reach the first session, or later ones, as plain values."""
     reached = (Reach.BOTH, Reach.FIRST if first else Reach.LATER)
-    kinds = settings_of(type(learner))
-    return {name: _identified(getattr(learner, name)) for name, setting in kinds.items() if setting.reach in reached}
+    return {
+        name: _identified(value)
+        for name, setting in settings_of(type(learner)).items()
+        if setting.reach in reached
+        and not ((value := getattr(learner, name)) == setting.default and QUIET in setting.markers)
+    }
 
 
 def _identified(value: Any) -> Any:

@@ -63,7 +63,7 @@ def test_a_plan_comes_back_from_its_toml():
 def test_a_method_of_the_other_scenario_is_refused_with_what_to_do():
     with pytest.raises(ff.InputError, match=r"softnet learns in few-shot.*--method wsn --set background_noise=1e-3"):
         plan("til/permuted_mnist", methods=["softnet"])
-    with pytest.raises(ff.InputError, match=r"wsn learns task by task.*There are: softnet"):
+    with pytest.raises(ff.InputError, match=r"wsn learns task by task.*There are: bayes_means, softnet"):
         plan("fscil/digits", methods=["wsn"])
 
 

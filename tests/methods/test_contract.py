@@ -30,6 +30,7 @@ SETTINGS = {
     "rebalance": {"choose": "herding", "margin": 0.4, "closest": 3, "ranking": 0.5, "less_forget": 2.0},
     "fsll": {"exemplars": 3, "fraction": 0.25, "reg_weight": 1.5, "margin": 0.2, "threshold": 0.7},
     "f2m": {"exemplars": 3, "bound": 0.1, "prototype_fixing": 0.5, "std_weight": 1.0, "draws": 3},
+    "warp": {"keep": 0.2, "samples": 40, "temperature": 0.1},
 }
 """Away from the defaults where a method keeps more then, or an archive could lose a value."""
 
@@ -66,6 +67,7 @@ LEARN_ON = [
     ("supsup", {"transfer": False}), ("piggyback", {}), ("softnet", {}), ("softnet", {"heads": HEADS["cosine"]}),
     ("hardnet", {"exemplars": 2, "heads": HEADS["cosine"]}), ("ncm", {}), ("icarl", {}), ("rebalance", {}),
     ("rebalance", {"first_classifier": "dense"}), ("fsll", {}), ("f2m", {"variant": "released"}),
+    ("warp", {}),
 ]  # fmt: skip
 
 
@@ -85,7 +87,20 @@ def test_also_an_archive_without_free_weights_learns_on_to_the_same_bits_where_n
 def test_the_table_has_the_methods_it_should():
     first = ["wsn", "finetune", "single_task", "multitask"]
     rivals = ["ewc", "hat", "gpm", "packnet", "supsup", "piggyback"]
-    few_shots = ["softnet", "hardnet", "ncm", "joint", "crt", "icarl", "rebalance", "fsll", "f2m"]
+    few_shots = [
+        "bayes_means",
+        "softnet",
+        "hardnet",
+        "ncm",
+        "joint",
+        "crt",
+        "icarl",
+        "rebalance",
+        "fsll",
+        "f2m",
+        "warp",
+        "s3c",
+    ]
     assert list(ff.METHODS) == [*first, *rivals, *few_shots]
 
 

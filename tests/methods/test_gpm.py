@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 import forgetfree as ff
 from forgetfree.batches import Batch, batches
 from forgetfree.engine import Context
+from forgetfree.layer_inputs import layers
 from forgetfree.methods import gpm
 from forgetfree.rng import generator
 from forgetfree.testing import small_tasks
@@ -162,29 +163,6 @@ def test_inputs_that_span_little_fill_no_more_than_they_span():
     assert torch.equal(gpm._grown(basis, inputs, 1.5), basis)
 
 
-CONVOLUTIONS = {
-    "padding and stride": (nn.Conv2d(3, 5, 3, stride=2, padding=1), (3, 9, 8)),
-    "dilation": (nn.Conv2d(2, 5, (3, 2), dilation=(2, 3), padding=(2, 1)), (2, 9, 9)),
-    "reflected": (nn.Conv2d(2, 5, 3, padding=1, padding_mode="reflect"), (2, 6, 7)),
-    "same": (nn.Conv2d(2, 5, (2, 3), padding="same"), (2, 6, 7)),
-    "groups": (nn.Conv2d(4, 6, 3, groups=2, padding=1), (4, 6, 6)),
-    "one dimension": (nn.Conv1d(3, 5, 4, stride=3, padding=2), (3, 11)),
-    "three dimensions": (nn.Conv3d(2, 3, (2, 3, 1), padding=1), (2, 4, 5, 3)),
-}
-
-
-@pytest.mark.parametrize(("layer", "size"), CONVOLUTIONS.values(), ids=CONVOLUTIONS)
-def test_a_convolution_is_its_weight_times_the_patches(layer, size):
-    images = torch.randn(2, *size)
-    patches = gpm._rows(layer, images, 1.0)
-    answer = (layer(images) - layer.bias.view(-1, *[1] * (len(size) - 1))).flatten(2)  # [batch, outputs, places]
-    weight = layer.weight.flatten(1).unflatten(0, (layer.groups, -1))
-    by_group = patches.view(2, layer.groups, answer.shape[2], -1)
-    expected = torch.einsum("god,bgpd->bgop", weight, by_group).flatten(1, 2)
-    torch.testing.assert_close(answer, expected)
-    torch.testing.assert_close(gpm._rows(layer, images[0], 1.0), gpm._rows(layer, images[:1], 1.0))
-
-
 def test_the_bases_of_a_convolution_are_those_of_its_unfolded_patches():
     draw = torch.Generator().manual_seed(0)
     task = ff.Task("images", (0, 1), (torch.randn(30, 2, 7, 7, generator=draw), torch.arange(30) % 2))
@@ -237,7 +215,7 @@ PROJECTED = {
 def test_only_weights_of_layers_that_are_called_move_on(kind):
     entry = ZOO[kind]
     learner = GPM(entry.build(), recipe=RECIPE, threshold=0.5)
-    assert set(gpm._layers(learner.network.module)) == PROJECTED[kind], "for which thresholds are given one by one"
+    assert set(layers(learner.network.module)) == PROJECTED[kind], "for which thresholds are given one by one"
     learner.learn(entry.task("a"))
     assert set(learner.bases) == PROJECTED[kind]
     before = {name: value.clone() for name, value in learner.network.module.named_parameters()}

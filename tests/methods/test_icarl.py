@@ -195,5 +195,5 @@ def test_settings_that_cannot_be_are_refused():
     for wrong in (0, -1, 1.5, True, "2"):
         with pytest.raises(InputError, match="exemplars"):
             ICaRL(backbone(), exemplars=wrong)
-    with pytest.raises(InputError, match="nearest class mean"):
+    with pytest.raises(InputError, match="answers by class means"):
         fresh(heads=linear_head)

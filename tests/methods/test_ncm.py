@@ -69,7 +69,8 @@ def test_normalised_means_are_those_of_features_of_length_one():
     features = parts["normalised"]["backbone"](tasks[1].train[0])
     own = tasks[1].train[1] == 0
     count, unit = len(tasks[0].classes), features / features.norm(dim=1, keepdim=True)
-    assert torch.allclose(parts["normalised"]["head"].means[count], unit[own].mean(0), atol=1e-6)
+    mean = unit[own].mean(0)
+    assert torch.allclose(parts["normalised"]["head"].rows[count], mean / mean.norm(), atol=1e-6)
     assert torch.allclose(parts["cosine"]["head"].means[count], features[own].mean(0), atol=1e-6)
     assert torch.equal(parts["cosine"]["head"].means, parts["euclidean"]["head"].means)
     answers = {name: learner.predict(tasks[1].train[0]) for name, learner in learners.items()}
@@ -77,13 +78,18 @@ def test_normalised_means_are_those_of_features_of_length_one():
     assert not torch.equal(answers["normalised"], answers["cosine"])
 
 
-def test_normalised_means_are_refused_where_features_are_compared_with_them_as_they_are():
-    heads = HEADS["normalised"]
-    with pytest.raises(ff.InputError, match=r"F2M's sessions learn by distances .* not 'normalised'"):
-        METHODS["f2m"](backbone(), heads=heads)
-    learner = METHODS["softnet"](backbone(), capacity=0.5, heads=heads)
-    with pytest.raises(ff.InputError, match=r"drift_compensation .* not 'normalised'"):
-        learner.drift_compensation = True
+@pytest.mark.parametrize("method", ["f2m", "softnet", "warp"])
+def test_sessions_train_against_means_of_features_as_they_are_whatever_answers(method):
+    tasks, _ = sessions(2)
+    given = {"capacity": 0.5, "drift_compensation": True} if method == "softnet" else {}
+    learners = [METHODS[method](backbone(), recipe=RECIPE, heads=HEADS[name], **given) for name in ("euclidean", "lda")]
+    for learner in learners:
+        for task in tasks:
+            learner.learn(task)
+    means = [learner.task_modules(tasks[-1].name)["head"].means for learner in learners]
+    assert torch.equal(*means)
+    pairs = zip(*(learner.network.weights.values() for learner in learners), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
 
 
 def test_normalised_means_come_back_from_an_archive(tmp_path):

@@ -210,5 +210,5 @@ def test_what_cannot_be_is_refused_in_words():
         learner(temperature=0)
     with pytest.raises(ff.InputError, match="exemplars"):
         learner(exemplars=-1)
-    with pytest.raises(ff.InputError, match="nearest class mean"):
+    with pytest.raises(ff.InputError, match="answers by class means"):
         taught(learner(heads=HEADS["linear"]), 1)

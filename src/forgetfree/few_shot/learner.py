@@ -21,24 +21,49 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree import deprecation, settings, state
+from forgetfree.base_heads import CosineBase
 from forgetfree.certificate import Verified
+from forgetfree.class_heads import ClassHead
 from forgetfree.contracts import Inputs, LearnerState, Memory, Task, TaskRecord
 from forgetfree.copies import copy_learner, copy_state, copy_tree, refuse_pickling, share_learner
 from forgetfree.engine import Context, Engine, ProgressCallback
 from forgetfree.errors import InputError, TaskError
 from forgetfree.few_shot.exemplars import check_classes, check_keepable, check_kept, rehearsing
-from forgetfree.heads import HEADS, HeadFactory, Prototypes, check_heads, head_name, linear_head, nearest_mean
+from forgetfree.heads import (
+    HeadFactory,
+    Prototypes,
+    check_heads,
+    example_head,
+    head_by_name,
+    head_name,
+    linear_head,
+    nearest_mean,
+)
 from forgetfree.modules import Placement
 from forgetfree.network import Layout, Masked, SharedNetwork, used_words
 from forgetfree.replay import ReplayStore
 from forgetfree.rng import check_seed
-from forgetfree.settings import FIXED, LATER, LOCAL, NEITHER, Whole
+from forgetfree.settings import FIRST, FIXED, LATER, LOCAL, NAMES_BASE, NEITHER, QUIET, Whole
 from forgetfree.tickets import PackedMask
 from forgetfree.training.likeness import identified
 from forgetfree.training.phases import train
 from forgetfree.training.recipe import Recipe, is_recipe
 from forgetfree.training.session import Session, TaskModel
 from forgetfree.views import SeenThrough
+
+
+def is_classifier(field: str, value: Any) -> str:
+    """The name of a head that a first session can learn with."""
+    made = head_by_name(value) if isinstance(value, str) else None
+    if made is not linear_head and not isinstance(made, CosineBase):
+        raise InputError(
+            f"{field} is linear or cosine_base, with settings as in cosine_base(rotations=4); got {value!r}."
+        )
+    return str(value)
+
+
+BaseClassifier = Annotated[str, is_classifier, FIRST, FIXED, NAMES_BASE, QUIET]
+"""What the first session learns with, by name: `linear`, or `cosine_base` with its settings."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -71,9 +96,10 @@ class FewShotLearner:
     default_recipe: ClassVar[Recipe] = Recipe()
     default_session: ClassVar[Recipe] = Recipe()
     default_heads: ClassVar[Any] = staticmethod(nearest_mean)
-    head_kind: ClassVar[type[nn.Module]] = Prototypes
+    head_kind: ClassVar[type[nn.Module] | tuple[type[nn.Module], ...]] = (Prototypes, ClassHead)
     head_words: ClassVar[str] = (
-        "this method answers by the nearest class mean: heads are 'euclidean', 'cosine' or 'normalised'"
+        "this method answers by class means: heads are euclidean, cosine, means, normalised, rooted, centred, "
+        "teen, lda, ridge or bayes"
     )
     renamed: ClassVar[Mapping[str, str]] = {}
     """Fields that had other names once: old name → new one."""
@@ -81,13 +107,15 @@ class FewShotLearner:
     def __post_init__(self, backbone: nn.Module) -> None:
         assert self.heads is not None
         check_heads(self.heads, self.head_kind, self.head_words)
+        if self.forget_free:
+            check_keeping(self.heads, type(self).__name__)
         self.network = SharedNetwork(backbone, masked=self.masked, device=self.device)
         self.masked = self.network.layout().of("masked")
         self.replay = ReplayStore(per_class=self._exemplars())
         """Images of earlier classes, where the method keeps some."""
         engine = Engine(
             self.answer, self._placement, heads=self.heads, seed=self.seed, cache_bytes=self.cache_bytes,
-            single_head=True,
+            single_head=True, by_session=self.forget_free,
         )  # fmt: skip
         self.start()
         self.check()
@@ -122,9 +150,16 @@ class FewShotLearner:
         """What kind of network the first session teaches, where a field decides."""
         return self.base
 
+    def base_fields(self) -> dict[str, Any]:
+        """The settings that the network of the first session depends on: those that reach it, if not said."""
+        own, known = settings.own_fields(type(self), FewShotLearner), settings.settings_of(type(self))
+        reached = settings.identity(self, first=True)
+        told = {name for name in own if settings.NAMES_BASE in known[name].markers}  # by the kind of base itself
+        return {name: reached[name] for name in own if name in reached and name not in told}
+
     def first_head(self) -> HeadFactory:
         """What makes the head that the first session learns with."""
-        return linear_head
+        return classifier_of(getattr(self, "base_classifier", "linear"))
 
     def first(self, task: Task, context: Context) -> TaskModel:
         """What the first session sees of the network while it learns."""
@@ -249,11 +284,13 @@ class FewShotLearner:
         known = settings.settings_of(type(self))
         words = [self.base_kind()]
         head, usual = head_name(self.first_head()), head_name(type(self).default_heads)
-        words += [head] if head not in ("linear", usual) else []
-        for name, value in self._first_fields().items():
-            default = known[name].default
+        told = head == "linear" or (head == usual and self.base_kind() != FewShotLearner.base)  # by the kind itself
+        words += [] if told else [head]
+        for name, value in self.base_fields().items():
+            default = known[name].default if name in known else value
             if value != default:
-                words.append(_written(value) if default is settings.MISSING else f"{name}={_written(value)}")
+                plain = default is settings.MISSING or name == "capacity"
+                words.append(_written(value) if plain else f"{name}={_written(value)}")
         return "-".join(words)
 
     def task_modules(self, task: str) -> dict[str, nn.Module]:
@@ -261,13 +298,18 @@ class FewShotLearner:
         return self.engine.task_modules(task)
 
     def verify(self) -> list[Verified]:
-        """The last session, which answers for all, beside the certificate it got when it was learned."""
+        """The last session, which answers for all, beside the certificate it got when it was learned.
+
+        Where old scores never change, every session: the scores of its own classes.
+        """
         return self.engine.verify()
 
     def remove(self, task: str) -> None:
-        """A session cannot be removed: one head tells its classes from all others."""
+        """Forget a session, where scores of other classes do not depend on it: these keep their bits."""
         self.engine.refuse_unknown([task])
-        raise TaskError(f"session {task!r} cannot be removed: one head tells its classes from all others met.")
+        if not self.forget_free:
+            raise TaskError(f"session {task!r} cannot be removed: one head tells its classes from all others met.")
+        self.engine.remove_session(task)
 
     def layout(self) -> Layout:
         """Every tensor of the backbone: shape, kind (masked, owned, fixed) and why. Print it."""
@@ -337,20 +379,14 @@ class FewShotLearner:
             return ""
         return settings.digest(settings.identity(self, first=True) | settings.identity(self, first=False))
 
-    def _first_fields(self) -> dict[str, Any]:
-        own, known = settings.own_fields(type(self), FewShotLearner), settings.settings_of(type(self))
-        reached = settings.identity(self, first=True)
-        told = {name for name in own if settings.NAMES_BASE in known[name].markers}  # by the kind of base itself
-        return {name: reached[name] for name in own if name in reached and name not in told}
-
     def _first_identity(self) -> dict[str, Any]:
         """All that the network of the first session depends on, what every checkpoint says of itself apart."""
         said = {
             "base": self.base_kind(),
-            "head": head_name(head) if (head := self.first_head()) in HEADS.values() else identified(head),
+            "head": name if head_by_name(name := head_name(head := self.first_head())) else identified(head),
             "masked": settings.described(self.masked),
         }
-        return {**said, **self._first_fields()}
+        return {**said, **self.base_fields()}
 
     def _context(self, task: str) -> Context:
         records = list(self.engine.learned.values())
@@ -365,11 +401,27 @@ class FewShotLearner:
             first=first.name if first else task,
             first_inputs=first.inputs if first else None,
             head=next(iter(self.engine.heads.kept.values()), None),
-            heads=self.heads,
         )
 
     def _placement(self) -> Placement:
         return self.network.placement
+
+
+def check_keeping(heads: HeadFactory, method: str) -> None:
+    """Refuse heads by which scores of known classes change when others are added."""
+    head = example_head(heads)
+    if not isinstance(head, ClassHead) or not head.keeps_bits:
+        raise InputError(
+            f"{method} promises that scores of old classes never change, and with a {type(head).__name__} they do: "
+            "heads are bayes, lda, teen, centred, rooted, normalised or means."
+        )
+
+
+def classifier_of(name: str) -> HeadFactory:
+    """What makes a head of this name to learn with."""
+    made = head_by_name(name)
+    assert made is not None
+    return made
 
 
 def _written(value: Any) -> str:

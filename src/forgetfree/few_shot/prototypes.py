@@ -3,20 +3,24 @@
 All are functions of values: a module that stands still, data, and the context of the session.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from forgetfree.class_heads import ClassHead, Metric
 from forgetfree.contracts import Data, Inputs, Task
 from forgetfree.engine import Context
 from forgetfree.errors import InputError, LearningError
-from forgetfree.features import extract_features
+from forgetfree.features import feature_batches
 from forgetfree.few_shot.exemplars import with_shots
-from forgetfree.heads import HeadFactory, Metric, Prototypes, example_head, nearest_mean, similarity
-from forgetfree.modules import as_call
+from forgetfree.heads import HeadFactory, Prototypes, nearest_mean, similarity
+from forgetfree.modules import as_call, clone
+from forgetfree.moments import Moments, around, gather, joined
 from forgetfree.replay import ReplayStore
+from forgetfree.rng import generator
+from forgetfree.samples import labels_of, samples_of
 
 
 def learning_head(heads: HeadFactory | None, means: Tensor) -> HeadFactory:
@@ -24,46 +28,126 @@ def learning_head(heads: HeadFactory | None, means: Tensor) -> HeadFactory:
     return lambda _, task: prototype_head(heads, task, means)
 
 
+def frozen_head(heads: HeadFactory | None, module: nn.Module, task: Task, context: Context) -> nn.Module:
+    """The head that answers after a session in which no feature moved."""
+    if metric_of(heads, task) is not None:
+        return prototype_head(heads, task, all_means(module, task, context))
+    return class_head(heads, module, task, context)
+
+
+def first_head(heads: HeadFactory | None, module: nn.Module, task: Task, context: Context) -> nn.Module:
+    """The head that answers after the first session, where later ones train against class means."""
+    return moved_head(heads, module, task, all_means(module, task, context), context)
+
+
+def moved_head(
+    heads: HeadFactory | None,
+    module: nn.Module,
+    task: Task,
+    means: Tensor,
+    context: Context,
+    again: Sequence[int] = (),
+) -> nn.Module:
+    """The head that answers by these class means, where sessions train against them; classes seen `again` are renewed.
+
+    A head that sees features in another way than they are has the means beside what it answers by.
+    """
+    if metric_of(heads, task) is not None:
+        return prototype_head(heads, task, means)
+    head = class_head(heads, module, task, context, again)
+    head.means = _finite(task, means)
+    return head
+
+
+def class_head(
+    heads: HeadFactory | None, module: nn.Module, task: Task, context: Context, again: Sequence[int] = ()
+) -> ClassHead:
+    """A head that knows classes by moments of their images: fitted by the first session, then extended."""
+    assert heads is not None
+    if context.known:
+        assert isinstance(context.head, ClassHead)
+        head = cast(ClassHead, clone(context.head)).cpu()
+        if again:
+            head.replace(list(again), moments_by_class(head, module, task, again, context))
+        new = range(context.known, len(task.classes))
+        return head.extended(moments_by_class(head, module, task, new, context)).to(context.placement.device)
+    width = next(iter(_features(module, task, task.train, context)))[0].shape[1]
+    head = cast(ClassHead, heads(width, task)).cpu()
+    every = range(len(task.classes))
+    counts = torch.bincount(labels_of(task.train), minlength=len(every)) if head.balanced else None
+    base = gather(
+        _features(module, task, task.train, context), every, head.lift, scatter=head.scatters, counts=counts
+    )  # fmt: skip
+    return head.fitted(base, _spread(heads, head, base, module, task, context)).to(context.placement.device)
+
+
+def moments_by_class(
+    head: ClassHead, module: nn.Module, task: Task, classes: Sequence[int], context: Context
+) -> Moments:
+    """Moments of these classes, each from a batch of its own images: what else is in the session changes no bit."""
+    found = []
+    for label in classes:
+        images = samples_of(task.train, label)
+        data = images, torch.full((len(images),), label)
+        counts = torch.tensor([len(images)]) if head.balanced else None
+        seen = _features(module, task, data, context)
+        found.append(gather(seen, [label], head.lift, scatter=head.scatters, counts=counts))
+    return joined(found)
+
+
+def _spread(
+    heads: Any, head: ClassHead, base: Moments, module: nn.Module, task: Task, context: Context
+) -> Tensor | None:
+    """The spread within classes around their means, on images that the network was not fitted to."""
+    which = getattr(heads, "within", "train")
+    if which == "train":
+        return None
+    every = range(len(base.counts))
+    if which == "held_out":
+        if task.valid is None:
+            raise InputError(f"within='held_out' measures on validation images, and task {task.name!r} has none.")
+        found = _features(module, task, task.valid, context)
+    else:
+        if task.augment is None:
+            raise InputError(f"within='augmented' measures on augmented images, and task {task.name!r} has no augment.")
+        augment, chance = task.augment, generator(context.seed, "augmented spread")
+        found = _features(module, task, task.train, context, lambda inputs: augment(inputs, chance))
+    return around(base.means, found, every, head.lift)
+
+
+def _features(
+    module: nn.Module, task: Task, data: Data, context: Context, change: Callable[[Inputs], Inputs] | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    recipe = context.recipe
+    return feature_batches(
+        module, data, batch_size=recipe.eval_batch_size, cast=context.placement.cast, loader=recipe.loader, task=task,
+        learned_on=context.first_inputs, learned=context.first, change=change,
+    )  # fmt: skip
+
+
 def prototype_head(heads: HeadFactory | None, task: Task, means: Tensor) -> Prototypes:
     """The head that answers by these class means, as the learner's heads measure how near they are."""
+    return Prototypes(_finite(task, means), metric_of(heads, task) or "euclidean")
+
+
+def _finite(task: Task, means: Tensor) -> Tensor:
     if not bool(means.isfinite().all()):
         raise LearningError(
             f"task {task.name!r}: a class mean is not finite. The learner is as it was before. Check the inputs for "
             "NaN, or lower the learning rate."
         )
-    kind = kind_of(heads, task)
-    return Prototypes(means, kind.metric, unit=kind.unit)
+    return means
 
 
-def metric_of(heads: HeadFactory | None, task: Task) -> Metric:
-    """How near is measured, by the heads that a learner was built with."""
-    return kind_of(heads, task).metric
-
-
-def kind_of(heads: HeadFactory | None, task: Task) -> Prototypes:
-    """An example of the heads that a learner was built with."""
+def metric_of(heads: HeadFactory | None, task: Task) -> Metric | None:
+    """How near is measured, by the heads that a learner was built with; None if they see features in another way."""
     head = (heads or nearest_mean)(1, task)
-    assert isinstance(head, Prototypes)
-    return head
-
-
-def has_unit_means(heads: HeadFactory | None) -> bool:
-    """Whether these heads answer by means of features of length one."""
-    head = example_head(heads or nearest_mean)
-    return isinstance(head, Prototypes) and head.unit
-
-
-def refuse_unit_means(heads: HeadFactory | None, words: str) -> None:
-    """Refuse means of features of length one where features are compared with them as they are; `words` say why."""
-    if has_unit_means(heads):
-        raise InputError(f"{words}, so that heads are 'euclidean' or 'cosine', not 'normalised'.")
+    return head.metric if isinstance(head, Prototypes) else None
 
 
 def class_means(module: nn.Module, task: Task, data: Data, classes: Sequence[int], context: Context) -> Tensor:
-    """The mean features of these classes (as `task` labels them), as the heads want them; no augmentation."""
+    """The mean features of these classes (as `task` labels them), without augmentation."""
     features, labels = features_of(module, task, data, context)
-    if has_unit_means(context.heads):
-        features = nn.functional.normalize(features, dim=1)
     return means_by_class(features, labels, classes)
 
 
@@ -77,11 +161,11 @@ def means_by_class(features: Tensor, labels: Tensor, classes: Sequence[int]) -> 
 
 def features_of(module: nn.Module, task: Task, data: Data, context: Context) -> tuple[Tensor, Tensor]:
     """Features of all samples, in their order, in eval mode and without gradient; and their labels."""
-    recipe = context.recipe
-    return extract_features(
-        module, data, batch_size=recipe.eval_batch_size, cast=context.placement.cast, loader=recipe.loader,
-        task=task, learned_on=context.first_inputs, learned=context.first,
-    )  # fmt: skip
+    found = list(_features(module, task, data, context))
+    if not found:
+        raise InputError("there is no sample to take features of.")
+    features, labels = zip(*found, strict=True)
+    return torch.cat(features), torch.cat(labels)
 
 
 def without_gradient(module: nn.Module, inputs: Inputs) -> Any:
@@ -93,7 +177,7 @@ def without_gradient(module: nn.Module, inputs: Inputs) -> Any:
 
 def known_means(context: Context) -> Tensor:
     """The class means that the learner answers with now, [classes seen, features]."""
-    assert isinstance(context.head, Prototypes)
+    assert isinstance(context.head, Prototypes | ClassHead)
     return context.head.means
 
 

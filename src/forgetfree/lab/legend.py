@@ -15,10 +15,13 @@ from forgetfree.lab.console import shown
 from forgetfree.methods import METHODS
 from forgetfree.registry import MethodEntry
 
-COLOURS = ("#0060a8", "#c04a00", "#00795c", "#a4387e", "#7a6000", "#5b4fc4", "#5e6670", "#007f98", "#b03030", "#3f7f00")
+COLOURS = (
+    "#0060a8", "#c04a00", "#00795c", "#a4387e", "#7a6000", "#5b4fc4", "#5e6670", "#007f98", "#b03030", "#3f7f00",
+    "#9b2fae", "#7d4a1e", "#44607c",
+)  # fmt: skip
 """Each dark enough to be read on white (4.5:1)."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
-GLYPHS = dict(zip(MARKERS, "●■▲◆▼✚✕◄►★", strict=True))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "h", "p", "d")
+GLYPHS = dict(zip(MARKERS, "●■▲◆▼✚✕◄►★⬢⬟♦", strict=True))
 """Markers as letters: what stands before the name of a method in a terminal and in the tables of a page."""
 COLOUR = re.compile(r"#[0-9a-f]{6}")
 

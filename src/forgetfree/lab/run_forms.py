@@ -22,6 +22,7 @@ from forgetfree.forms import (
     row,
     text,
     whole,
+    word,
 )
 
 MOST_TASKS = 100_000
@@ -105,7 +106,9 @@ FINISHED_PLAN = fields(
         "run": fields({**RUN, "scale": name, "seed": whole(), "threads": whole(1, 1 << 16)}, others=True),
         "benchmark": NAMED,
         "backbone": NAMED,
-        "method": fields({}, {"background_noise": FRACTION, "capacity": optional(FRACTION)}, others=True),
+        "method": fields(
+            {}, {"background_noise": FRACTION, "capacity": optional(either(FRACTION, word("none")))}, others=True
+        ),
     },
     others=True,
 )

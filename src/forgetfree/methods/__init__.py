@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from forgetfree.registry import MethodEntry, Table, lazy_names
 
 if TYPE_CHECKING:
+    from forgetfree.methods.bayes_means import BayesMeans
     from forgetfree.methods.ewc import EWC
     from forgetfree.methods.f2m import F2M
     from forgetfree.methods.finetune import Finetune
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from forgetfree.methods.single_task import SingleTask
     from forgetfree.methods.softnet import HardNet, SoftNet
     from forgetfree.methods.supsup import SupSup
+    from forgetfree.methods.warp import WaRP
     from forgetfree.methods.wsn import WSN
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "METHODS",
     "NCM",
     "WSN",
+    "BayesMeans",
     "Finetune",
     "HardNet",
     "ICaRL",
@@ -48,6 +51,7 @@ __all__ = [
     "SingleTask",
     "SoftNet",
     "SupSup",
+    "WaRP",
 ]
 
 _ENTRIES = {
@@ -108,6 +112,11 @@ _ENTRIES = {
         label="Piggyback", colour="#3f7f00", marker="*",
         forget_free=True, tickets=True,
     ),
+    "bayes_means": MethodEntry(
+        "forgetfree.methods.bayes_means:BayesMeans",
+        "A frozen network and the posterior of every class mean; scores of old classes never change by one bit.",
+        scenario="fscil", label="Bayes means", colour="#3f7f00", marker="h", forget_free=True, badge="ours",
+    ),
     "softnet": MethodEntry(
         "forgetfree.methods.softnet:SoftNet",
         "Learn a large first session, then classes from a few images each; one answer for all classes met.",
@@ -153,6 +162,16 @@ _ENTRIES = {
         "forgetfree.methods.f2m:F2M",
         "A flat place for the last layers, found in the first session; later sessions stay within it.",
         scenario="fscil", label="F2M", colour="#b03030", marker="*",
+    ),
+    "warp": MethodEntry(
+        "forgetfree.methods.warp:WaRP",
+        "Freeze the coefficients that matter most, in a basis of each layer's inputs; sessions move the others.",
+        scenario="fscil", label="WaRP", colour="#7d4a1e", marker=">",
+    ),
+    "s3c": MethodEntry(
+        "forgetfree.methods.s3c:S3C",
+        "A cosine classifier of noisy rows over classes and rotations; sessions train rows, the network stands still.",
+        scenario="fscil", label="S3C", colour="#9b2fae", marker="p",
     ),
 }  # fmt: skip
 

@@ -58,7 +58,6 @@ class F2M(FewShotLearner):
         """Of the box: the shaken tensors as the first session left them."""
 
     def check(self) -> None:
-        prototypes.refuse_unit_means(self.heads, "F2M's sessions learn by distances to class means")
         self.network.check_like("centres of boxes", self.centre)
 
     @property
@@ -81,10 +80,11 @@ class F2M(FewShotLearner):
         network, task = self.network.answer(context.first), session.task
         if not context.known:
             self.centre = {name: self.network.weights[name] for name in self.shaken}
-            return prototypes.prototype_head(self.heads, task, prototypes.all_means(network, task, context))
+            return prototypes.first_head(self.heads, network, task, context)
         assert isinstance(session.model, Boxed)
+        again = list(self.replay.kept)
         means, self.replay = prototypes.rehearsed(session.model.start, network, task, self.replay, context)
-        return prototypes.prototype_head(self.heads, task, means)
+        return prototypes.moved_head(self.heads, network, task, means, context, again)
 
 
 class Shaken(SeenThrough):

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Batch, Context, FewShotLearner, Recipe, Session, Task, TaskModel
+from forgetfree.authoring import BaseClassifier, Batch, Context, FewShotLearner, Recipe, Session, Task, TaskModel
 from forgetfree.few_shot import prototypes
 from forgetfree.heads import similarity
 from forgetfree.masks import select
@@ -41,6 +41,7 @@ class FSLL(FewShotLearner):
     reg_weight: Annotated[float, Number("the weight of what pulls weights back", 0), LATER, Was("strength")] = 5.0
     margin: Annotated[float, Number("by which other classes are to be farther", 0), LATER] = 0.0
     exemplars: Exemplars = 0
+    base_classifier: BaseClassifier = "linear"
 
     # how the released code trains a session: all images of five classes in one step
     default_session = Recipe(epochs=15, batch_size=25, optimizer="sgd", lr=1e-3, momentum=0.9, weight_decay=5e-4)
@@ -54,10 +55,11 @@ class FSLL(FewShotLearner):
     def answers(self, session: Session, context: Context) -> nn.Module:
         network, task = self.network.answer(context.first), session.task
         if not context.known:
-            return prototypes.prototype_head(self.heads, task, prototypes.all_means(network, task, context))
+            return prototypes.first_head(self.heads, network, task, context)
         assert isinstance(session.model, LeastImportant)
+        again = list(self.replay.kept)
         means, self.replay = prototypes.rehearsed(session.model.start, network, task, self.replay, context)
-        return prototypes.prototype_head(self.heads, task, means)
+        return prototypes.moved_head(self.heads, network, task, means, context, again)
 
     def movable(self) -> dict[str, Tensor]:
         """True where the next session may move a weight."""

@@ -9,7 +9,7 @@ still move.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
 from forgetfree.batches import batches
 from forgetfree.dense import MovingNetwork
-from forgetfree.errors import InputError, LearningError
+from forgetfree.errors import InputError
+from forgetfree.layer_inputs import layers, refuse_infinite, rows, watched, width
 from forgetfree.modules import GradientHooks, as_call
 from forgetfree.rng import generator
 from forgetfree.settings import Fraction, Whole, learner
 from forgetfree.views import Plain
 
-FORWARDS = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
-"""Of layers that multiply their inputs, or patches of them, by their weight."""
 NO_ENERGY = 1e-12
 """A direction with less of the inputs' energy than this is one that they do not have."""
 
@@ -69,10 +68,10 @@ class GPM(TaskLearner):
 
     def check(self) -> None:
         refuse_unprojected(self.recipe or self.default_recipe)
-        layers = _layers(self.network.module)
-        check_per_layer("threshold", self.threshold, list(layers))
-        check_samples(self.samples, self.samples_per_layer, list(layers))
-        widths = {name: _width(sharing[0]) for name, sharing in layers.items()}
+        found = layers(self.network.module)
+        check_per_layer("threshold", self.threshold, list(found))
+        check_samples(self.samples, self.samples_per_layer, list(found))
+        widths = {name: width(sharing[0]) for name, sharing in found.items()}
         for name, basis in (self.bases or {}).items():
             if basis.dim() != 2 or widths.get(name) != len(basis) or basis.shape[1] > len(basis):
                 raise InputError(f"the stored bases of {name!r} are not of a layer of this backbone.")
@@ -86,10 +85,10 @@ class GPM(TaskLearner):
 
     def _bases_after(self, task: Task, context: Context) -> dict[str, Tensor]:
         """The bases with the directions of this task's inputs added, as many as the threshold asks for."""
-        layers = list(_layers(self.network.module))
-        thresholds = self.threshold if isinstance(self.threshold, tuple) else [self.threshold] * len(layers)
+        names = list(layers(self.network.module))
+        thresholds = self.threshold if isinstance(self.threshold, tuple) else [self.threshold] * len(names)
         later = self.threshold_step * context.position
-        enough = {name: threshold + later for name, threshold in zip(layers, thresholds, strict=True)}
+        enough = {name: threshold + later for name, threshold in zip(names, thresholds, strict=True)}
         seen = self._representation(task, context)
         if self.bases is None:
             return {name: _first(inputs, enough[name]) for name, inputs in seen.items()}
@@ -103,31 +102,20 @@ class GPM(TaskLearner):
         order = generator(context.seed, context.position, "representation")
         batch = next(batches(task, task.train, self.samples, order=order, loader=context.recipe.loader))
         looked_at = self.network.module.eval()
-        layers = _layers(looked_at)
-        counts = dict(zip(layers, self.samples_per_layer or [self.samples] * len(layers), strict=True))
+        names = layers(looked_at)
+        counts = dict(zip(names, self.samples_per_layer or [self.samples] * len(names), strict=True))
         seen: dict[str, list[Tensor]] = {}
 
-        def watch(name: str, layer: nn.Module) -> None:
-            def note(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
-                inputs = args[0] if args else kwargs["input"]
-                fraction = min(1.0, counts[name] / len(batch))
-                seen.setdefault(name, []).append(_rows(layer, inputs.detach(), fraction))
+        def note(name: str, layer: nn.Module, inputs: Tensor) -> None:
+            fraction = min(1.0, counts[name] / len(batch))
+            seen.setdefault(name, []).append(rows(layer, inputs, fraction))
 
-            layer.register_forward_pre_hook(note, with_kwargs=True)
-
-        for name, sharing in layers.items():
-            for layer in sharing:
-                watch(name, layer)
         args, kwargs = as_call(context.placement.cast(batch.inputs))
-        with torch.no_grad():
+        with torch.no_grad(), watched(looked_at, note):
             looked_at(*args, **kwargs)
-        taken_in = {name: torch.cat(seen[name]) for name in layers if name in seen}
-        for name, rows in taken_in.items():
-            if not bool(rows.isfinite().all()):
-                raise LearningError(
-                    f"task {task.name!r}: what the layer of {name} takes in is not finite, so that it has no bases. "
-                    "The learner is as it was before. Check the inputs for NaN, or lower the learning rate."
-                )
+        taken_in = {name: torch.cat(seen[name]) for name in counts if name in seen}
+        for name, inputs in taken_in.items():
+            refuse_infinite(task.name, name, inputs)
         return taken_in
 
 
@@ -151,22 +139,6 @@ class Projected(Plain):
         for norm in self._norms:
             norm.eval()
         return super().forward(inputs)
-
-
-def _layers(module: nn.Module) -> dict[str, list[nn.Module]]:
-    """The weights whose gradients can be projected, each with its layer, or with all layers that share it."""
-    parts = list(module.modules())
-    # attention uses the weights of the layers inside it without calling them
-    hidden = {
-        id(part) for attention in parts if isinstance(attention, nn.MultiheadAttention) for part in attention.modules()
-    }
-    layers = {}
-    for name, weight in module.named_parameters():
-        owners = [part for part in parts if any(own is weight for own in part._parameters.values())]
-        plain = all(type(owner).forward in FORWARDS and owner.weight is weight for owner in owners)
-        if plain and weight.requires_grad and not any(id(owner) in hidden for owner in owners):
-            layers[name] = owners
-    return layers
 
 
 class _Projection:
@@ -213,41 +185,6 @@ def _spectrum(inputs: Tensor, total: Tensor | None = None) -> tuple[Tensor, Tens
         energies, directions = (found.flip(-1) for found in torch.linalg.eigh(inputs.T @ inputs))
     some = energies > NO_ENERGY * (inputs.square().sum() if total is None else total)
     return energies[some], directions[:, some]
-
-
-def _rows(layer: nn.Module, inputs: Tensor, fraction: float) -> Tensor:
-    """The vectors that a layer multiplies by its weight, [rows, width], from the first fraction of its inputs."""
-    if inputs.is_nested:  # a transformer leaves padding out; rows of zeros have no energy
-        inputs = inputs.to_padded_tensor(0.0)
-    if isinstance(layer, nn.Linear):
-        flat = inputs.reshape(-1, inputs.shape[-1])
-        return flat[: _part(flat, fraction)]
-    convolution = cast(nn.Conv2d, layer)
-    batch = inputs if inputs.dim() == convolution.weight.dim() else inputs.unsqueeze(0)
-    return _patches(convolution, batch[: _part(batch, fraction)])
-
-
-def _part(inputs: Tensor, fraction: float) -> int:
-    return max(1, round(len(inputs) * fraction))
-
-
-def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
-    """[batch, channels, *size] -> [patches, channels * kernel]; groups have the same patches, of fewer channels."""
-    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    windows = nn.functional.pad(images, layer._reversed_padding_repeated_twice, mode=mode)
-    for axis, size in enumerate(layer.kernel_size):
-        reach = layer.dilation[axis] * (size - 1) + 1
-        windows = windows.unfold(axis + 2, reach, layer.stride[axis])
-    apart = [slice(None, None, step) for step in layer.dilation]
-    windows = windows[(slice(None),) * images.dim() + tuple(apart)]
-    by_group = windows.reshape(len(windows), layer.groups, -1, *windows.shape[2:])
-    # [batch, groups, channels, *places, *kernel] -> [batch, groups, *places, channels, *kernel]
-    return by_group.movedim(2, -len(apart) - 1).reshape(-1, _width(layer))
-
-
-def _width(layer: nn.Module) -> int:
-    """How many inputs each output of a layer multiplies."""
-    return cast(Tensor, layer.weight)[0].numel()
 
 
 def check_per_layer(name: str, given: Any, layers: list[str]) -> None:

@@ -21,7 +21,7 @@ from forgetfree.authoring import Batch, Context, FewShotLearner, Session, Task, 
 from forgetfree.classifiers import grown
 from forgetfree.errors import InputError
 from forgetfree.few_shot.exemplars import REHEARSAL, herding, with_chosen
-from forgetfree.few_shot.prototypes import features_of, means_by_class, metric_of, prototype_head, without_gradient
+from forgetfree.few_shot.prototypes import features_of, means_by_class, metric_of, moved_head, without_gradient
 from forgetfree.masks import Masks
 from forgetfree.modules import named_tensors
 from forgetfree.network import TrainableView
@@ -54,7 +54,8 @@ class ICaRL(FewShotLearner):
     def answers(self, session: Session, context: Context) -> nn.Module:
         """Keep the classifier and images of the new classes; the head that answers has the means of all classes."""
         task = session.task
-        features, labels = features_of(self.network.answer(context.first), task, task.train, context)
+        network = self.network.answer(context.first)
+        features, labels = features_of(network, task, task.train, context)
         if metric_of(self.heads, task) == "cosine":
             features = F.normalize(features, dim=1)
         means = means_by_class(features, labels, range(len(task.classes)))
@@ -62,7 +63,7 @@ class ICaRL(FewShotLearner):
             self.replay, task, context.known, labels, lambda _, at: herding(features[at], self.exemplars)
         )
         self.classifier = {name: value.detach().clone() for name, value in named_tensors(session.head)}
-        return prototype_head(self.heads, task, means)
+        return moved_head(self.heads, network, task, means, context, again=range(context.known))
 
 
 class Distilled(SeenThrough):

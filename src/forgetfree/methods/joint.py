@@ -16,11 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from forgetfree.authoring import Context, FewShotLearner, Phase, ProgressCallback, Recipe, Session, Task, TaskModel
+from forgetfree.base_heads import BaseHead
 from forgetfree.batches import first_batch, shifted, signature
 from forgetfree.contracts import Data
 from forgetfree.errors import InputError, TaskError
 from forgetfree.few_shot.collected import Collected
 from forgetfree.few_shot.episodes import Balanced
+from forgetfree.few_shot.learner import BaseClassifier, classifier_of
 from forgetfree.heads import HeadFactory, example_head, linear_head
 from forgetfree.network import TrainableView
 from forgetfree.rng import generator
@@ -128,7 +130,9 @@ class Joint(FewShotLearner):
         return Mixed(self, self.network.trainable_view(), dict(self.network.weights), context)
 
     def later(self, task: Task, context: Context) -> TaskModel:
-        return Mixed(self, self.network.view_from(self.wrapped), self.wrapped, context)
+        model = Mixed(self, self.network.view_from(self.wrapped), self.wrapped, context)
+        model.head = self.first_head()
+        return model
 
     def answers(self, session: Session, context: Context) -> nn.Module:
         assert self.coming is not None
@@ -176,6 +180,8 @@ class CRT(Joint):
     """
 
     draws: Annotated[int, Whole("how many images a class gives in its turn", 1), LATER] = 4
+    base_classifier: BaseClassifier = "linear"
+    """What the network learns with, in all sessions; the classifier that answers is always drawn anew."""
 
     # how the released code trains cRT's classifier for CIFAR-100
     default_session = Recipe(
@@ -184,6 +190,10 @@ class CRT(Joint):
     )  # fmt: skip
     head_kind = nn.Linear
     head_words = "cRT draws a linear classifier anew: heads are 'linear' or 'linear_without_bias'"
+
+    def first_head(self) -> HeadFactory:
+        usual = self.heads or linear_head
+        return usual if self.base_classifier == "linear" else classifier_of(self.base_classifier)
 
     def trained(self, recipe: Recipe, context: Context) -> tuple[Phase, ...]:
         """Network and classifier together, then the classifier alone."""
@@ -196,6 +206,10 @@ class CRT(Joint):
     def _begin(self, session: Session, context: Context) -> None:
         """The network stands still from now on, and the classifier is drawn anew."""
         session.model.network.stand_still()
+        if isinstance(session.head, BaseHead):
+            session.head = (self.heads or linear_head)(session.head.weight.shape[1], session.task).to(
+                context.placement.device
+            )
         drawn = generator(context.seed, context.position, "classifier")
         with torch.no_grad():
             for parameter in session.head.parameters():

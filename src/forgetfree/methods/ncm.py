@@ -5,8 +5,8 @@ The plainest few-shot learner, and a strong one: what moves no feature forgets n
 
 from torch import nn
 
-from forgetfree.authoring import Context, FewShotLearner, Session, Task, TaskModel
-from forgetfree.few_shot.prototypes import all_means, prototype_head
+from forgetfree.authoring import BaseClassifier, Context, FewShotLearner, Session, Task, TaskModel
+from forgetfree.few_shot.prototypes import frozen_head
 from forgetfree.settings import learner
 from forgetfree.views import SeenThrough
 
@@ -15,9 +15,10 @@ from forgetfree.views import SeenThrough
 class NCM(FewShotLearner):
     """Features of the first session, and the mean of every class met."""
 
+    base_classifier: BaseClassifier = "linear"
+
     def later(self, task: Task, context: Context) -> TaskModel:
         return SeenThrough(self.network.view_of(context.first, movable={}), self.network.everything)
 
     def answers(self, session: Session, context: Context) -> nn.Module:
-        means = all_means(self.network.answer(context.first), session.task, context)
-        return prototype_head(self.heads, session.task, means)
+        return frozen_head(self.heads, self.network.answer(context.first), session.task, context)

@@ -9,15 +9,15 @@ HardNet has no minor weights: its mask is zero there, and its sessions only add 
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Batch, Context, FewShotLearner, Inputs, Recipe, Session, Task, TaskModel
+from forgetfree.authoring import BaseClassifier, Batch, Context, FewShotLearner, Recipe, Session, Task, TaskModel
 from forgetfree.errors import InputError
 from forgetfree.few_shot import prototypes
+from forgetfree.few_shot.subnetwork import Resample, Soft, answering_network, minor_weights
 from forgetfree.masks import Masks, Rank, soft_mask
 from forgetfree.scores import Minor, Scores
 from forgetfree.settings import FIRST, FIXED, LATER, Capacity, Exemplars, Number, Was, Whole, learner
@@ -38,7 +38,7 @@ class SoftNet(FewShotLearner):
 
     capacity: Annotated[Capacity, FIRST]
     by: Annotated[Rank, FIRST, FIXED] = "magnitude"
-    resample: Annotated[Literal["epoch", "forward"], FIRST, Was("draw")] = "epoch"
+    resample: Annotated[Resample, FIRST, Was("draw")] = "epoch"
     """For how long minor weights stay as they are."""
     soft_from_epoch: Annotated[int, Whole("the first soft epoch"), FIRST] = 0
     trainable_block: Annotated[str | None, LATER, Was("block")] = None
@@ -48,6 +48,7 @@ class SoftNet(FewShotLearner):
     drift_compensation: Annotated[bool, LATER, Was("follow")] = False
     """Whether class means that are not seen again follow the features near them."""
     exemplars: Exemplars = 0
+    base_classifier: BaseClassifier = "linear"
 
     soft: ClassVar[bool] = True
     base = "soft"
@@ -61,11 +62,11 @@ class SoftNet(FewShotLearner):
 
     def check(self) -> None:
         moving_in(self.trainable_block, self.network.weights)  # a block that is not there is refused now
-        if self.drift_compensation:
-            prototypes.refuse_unit_means(self.heads, "drift_compensation moves class means along with features")
 
     def first(self, task: Task, context: Context) -> TaskModel:
-        return Soft(self)
+        start = self.soft_from_epoch if self.soft else None
+        minor = self.minor(Minor.NONE)
+        return Soft(self.network, self.scores, self.capacity, minor, resample=self.resample, soft_from_epoch=start)
 
     def later(self, task: Task, context: Context) -> TaskModel:
         before = self.answer(context.first)
@@ -80,20 +81,18 @@ class SoftNet(FewShotLearner):
         model, task = session.model, session.task
         if isinstance(model, Soft):
             self.drawn = model.minor.draw
-            means = prototypes.all_means(self.answer(task.name), task, context)
-            return prototypes.prototype_head(self.heads, task, means)
+            return prototypes.first_head(self.heads, self.answer(task.name), task, context)
         assert isinstance(model, MinorMoving)
-        network = self.answer(context.first)
+        network, again = self.answer(context.first), list(self.replay.kept)
         means, self.replay = prototypes.rehearsed(model.start, network, task, self.replay, context)
         if self.drift_compensation:
             old, _ = prototypes.features_of(model.before, task, task.train, context)
             new, _ = prototypes.features_of(network, task, task.train, context)
             means[: model.fixed] = followed(model.start[: model.fixed], old, new - old)
-        return prototypes.prototype_head(self.heads, task, means)
+        return prototypes.moved_head(self.heads, network, task, means, context, again)
 
     def answer(self, task: str) -> nn.Module:
-        minor = self.minor(self.drawn).value if self.drawn != Minor.NONE else None
-        return self.network.answer(next(iter(self.network.tickets)), background=minor)
+        return answering_network(self.network, self.seed, self.drawn)
 
     def uses_all_weights(self) -> bool:
         return self.drawn != Minor.NONE
@@ -105,7 +104,7 @@ class SoftNet(FewShotLearner):
 
     def minor(self, number: int) -> Minor:
         """Minor weights of the draw with this number."""
-        return Minor(self.network.shapes, self.seed, number)
+        return minor_weights(self.network, self.seed, number)
 
     def soft_mask(self, name: str) -> Tensor:
         """m_soft of one tensor: one on major weights, in [0, 1) elsewhere."""
@@ -121,27 +120,6 @@ class HardNet(SoftNet):
 
     soft: ClassVar[bool] = False
     base = "hard"
-
-
-class Soft(TaskModel):
-    """The first session: the network through soft masks, whose minor weights are drawn anew now and then."""
-
-    def __init__(self, method: SoftNet):
-        super().__init__()
-        self.network = method.network.trainable_view()
-        self.scores = method.scores.on(method.network.placement.device)
-        self.minor = method.minor(Minor.NONE)
-        self.capacity, self.resample = method.capacity, method.resample
-        self.soft_from_epoch = method.soft_from_epoch if method.soft else None
-
-    def forward(self, inputs: Inputs) -> Any:
-        if self.training and self.soft_from_epoch is not None and self.epoch >= self.soft_from_epoch:
-            self.minor.resample(self.epoch if self.resample == "epoch" else self.minor.draw + 1)
-        masks = partial(self.scores.soft, self.capacity, self.minor)
-        return self.network(inputs, masks)  # lines 4 and 6; 7-8: the optimizer
-
-    def ticket(self) -> Masks:
-        return self.scores.top(self.capacity)
 
 
 class MinorMoving(SeenThrough):

@@ -12,7 +12,7 @@ no cast can reach them. Whatever trains an nn.Module can train a session; `keep`
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -126,6 +126,13 @@ class Door:
         return self
 
 
+@runtime_checkable
+class LearnsItself(Protocol):
+    """A head with a loss of its own, for methods that have none."""
+
+    def session_loss(self, model: Callable[[Inputs], Any], batch: Batch) -> Tensor: ...
+
+
 class Session(nn.Module):
     """One task being learned. Calling it gives the scores of the task as learned so far, with gradients."""
 
@@ -216,6 +223,8 @@ class Session(nn.Module):
         """The task's loss on a batch, or the method's own, and what the method adds to it."""
         own = type(self.model).loss is not TaskModel.loss
         loss = self.model.loss(self._placed(batch), self.head) if own else None
+        if loss is None and isinstance(self.head, LearnsItself):
+            loss = self.head.session_loss(self.model, self._placed(batch))
         if loss is None:
             loss = task_loss(self.task, self(batch.inputs), batch.labels)
         penalty = self.model.penalty()

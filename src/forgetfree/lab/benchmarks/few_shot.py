@@ -22,6 +22,8 @@ from forgetfree.rng import generator
 
 HELD_OUT = 0.05
 """Fraction of each base class that validates, at least one image."""
+HIDDEN_TEST = 0.2
+"""Fraction of the training images of a class that tests where settings are chosen."""
 IN_MEMORY = 1 << 30
 """Bytes: a base session with larger inputs is a Dataset that takes them one by one from the mapped images."""
 
@@ -65,6 +67,7 @@ def sessions(
     augment: Augment | None = None,
     augment_sessions: bool = False,
     limit: int | None = None,
+    hidden: int = 0,
     in_memory: int = IN_MEMORY,
     notes: Notes | None = None,
 ) -> Benchmark:
@@ -74,11 +77,20 @@ def sessions(
     the seed and `draw`, the number of a repetition. The base session depends on the seed alone. `prepare` turns stored
     images into inputs; `augment` changes those of the base session while it is trained, with `augment_sessions` those
     of all sessions. `limit` takes so many images of each class, for a quick look; shots stay as they are.
+
+    With `hidden` it is a stream to choose settings on: so many base classes come in sessions, and nothing but training
+    images of the base classes is seen, a fifth of which tests.
     """
     check_numbers(base=base, ways=ways, shots=shots, tasks=tasks, limit=limit)
     if not 0 < held_out < 1:
         raise InputError(f"held_out is the fraction of a base class that validates, in (0, 1); got {held_out}.")
     learned, tested = train.of_each_class(len(names)), test.of_each_class(len(names))
+    if hidden:
+        check_count("hidden", hidden, base - 2)
+        test, order = train, _shuffled(order[:base], seed, "hidden classes")
+        learned, tested = _divided(learned, seed)
+        base, tasks, listed = base - hidden, min(tasks, 1 + hidden // ways), None
+        notes = {**(notes or {}), "hidden": f"{hidden} base classes come in sessions; no test image is looked at"}
     groups = _groups(name, order, base, ways, tasks, names)
     if listed is not None and len(listed) < tasks - 1:
         raise DataError(f"{name}: session {len(listed) + 2} has no list of its images.")
@@ -244,6 +256,18 @@ def _base_session(group: Sequence[int], learned: Sequence[Tensor], held_out: flo
     counts = [min(max(1, int(held_out * len(order))), len(order) - 1) for order in orders]
     pairs = list(zip(orders, counts, strict=True))
     return _Parts([order[count:] for order, count in pairs], [order[:count] for order, count in pairs])
+
+
+def _divided(found: Sequence[Tensor], seed: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The training images of each class in two parts, of which the second tests."""
+    orders = [_some(images, len(images), seed, "hidden images", label) for label, images in enumerate(found)]
+    counts = [max(1, round(HIDDEN_TEST * len(order))) for order in orders]
+    pairs = list(zip(orders, counts, strict=True))
+    return tuple(order[count:] for order, count in pairs), tuple(order[:count] for order, count in pairs)
+
+
+def _shuffled(values: Sequence[int], seed: int, *words: int | str) -> list[int]:
+    return [values[at] for at in torch.randperm(len(values), generator=generator(seed, *words)).tolist()]
 
 
 def _some(found: Tensor, count: int, seed: int, *words: int | str) -> Tensor:

@@ -35,6 +35,7 @@ def fscil_cifar100(
     draw: int = 0,
     tasks: int = MOST_TASKS,
     held_out: float = HELD_OUT,
+    hidden: int = 0,
     augmentation: Augmentation = "crop_and_flip",
     augment_sessions: bool = False,
     seed: int = 0,
@@ -56,6 +57,6 @@ def fscil_cifar100(
     return sessions(
         "fscil_cifar100", Labelled(data.train, data.fine), Labelled(data.test, data.test_fine), FINE,
         order=class_order(split, len(FINE), seed), base=BASE, ways=WAYS, shots=SHOTS, tasks=tasks, seed=seed, draw=draw,
-        listed=listed, held_out=held_out, prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
+        listed=listed, held_out=held_out, hidden=hidden, prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
         augment=augmenting(augmentation, MEAN, DEVIATION), augment_sessions=augment_sessions, limit=limit,
     )  # fmt: skip

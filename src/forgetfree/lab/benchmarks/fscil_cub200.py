@@ -36,6 +36,7 @@ def fscil_cub200(
     draw: int = 0,
     tasks: int = MOST_TASKS,
     held_out: float = HELD_OUT,
+    hidden: int = 0,
     augmentation: Augmentation = "zoom_and_flip",
     augment_sessions: bool = False,
     seed: int = 0,
@@ -62,7 +63,7 @@ def fscil_cub200(
     return sessions(
         "fscil_cub200", Labelled(images.train, images.train_labels), Labelled(images.test, images.test_labels),
         data.names, order=class_order(split, len(data.names), seed), base=BASE, ways=WAYS, shots=SHOTS,
-        tasks=tasks, seed=seed, draw=draw, listed=listed, held_out=held_out,
+        tasks=tasks, seed=seed, draw=draw, listed=listed, held_out=held_out, hidden=hidden,
         prepare=partial(normalised, mean=MEAN, deviation=DEVIATION),
         augment=augmenting(augmentation, MEAN, DEVIATION), augment_sessions=augment_sessions, limit=limit, notes=notes,
     )  # fmt: skip

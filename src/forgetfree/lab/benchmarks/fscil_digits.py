@@ -14,7 +14,13 @@ TESTED = 0.25
 
 
 def fscil_digits(
-    *, tasks: int = MOST_TASKS, shots: int = 5, draw: int = 0, held_out: float = HELD_OUT, seed: int = 0
+    *,
+    tasks: int = MOST_TASKS,
+    shots: int = 5,
+    draw: int = 0,
+    held_out: float = HELD_OUT,
+    hidden: int = 0,
+    seed: int = 0,
 ) -> Benchmark:
     """Five digits, then five sessions of one, or the first few of them; seed and draw choose the shots."""
     check_count("tasks", tasks, MOST_TASKS)
@@ -28,5 +34,5 @@ def fscil_digits(
     train, test = (Labelled(images[part], labels[part]) for part in (order[tested:], order[:tested]))
     return sessions(
         "fscil_digits", train, test, range(10), order=range(10), base=BASE, ways=1, shots=shots, tasks=tasks,
-        seed=seed, draw=draw, held_out=held_out, prepare=lambda values: values.float() / 16,
+        seed=seed, draw=draw, held_out=held_out, hidden=hidden, prepare=lambda values: values.float() / 16,
     )  # fmt: skip

@@ -27,6 +27,7 @@ def fscil_omniglot(
     tasks: int = 11,
     draw: int = 0,
     held_out: float = HELD_OUT,
+    hidden: int = 0,
     seed: int = 0,
     data_root: str | Path | None = None,
 ) -> Benchmark:
@@ -49,7 +50,8 @@ def fscil_omniglot(
 
     return sessions(
         "fscil_omniglot", part(slice(TESTED, None)), part(slice(TESTED)), [data.names[at] for at in characters],
-        order=range(needed), base=base, ways=ways, shots=shots, tasks=tasks, seed=seed, draw=draw, held_out=held_out,
+        order=range(needed), base=base, ways=ways, shots=shots, tasks=tasks, seed=seed, draw=draw,
+        held_out=held_out, hidden=hidden,
         prepare=_inked,
     )  # fmt: skip
 

@@ -16,7 +16,9 @@ SCENARIOS: tuple[Scenario, ...] = typing.get_args(Scenario)
 FILE = ".toml"
 SECTIONS = ("benchmark", "backbone", "method", "recipe", "session", "protocol")
 """Tables of an experiment that are settings; `methods` and `scales` hold such tables for one method or scale."""
-KEYS = ("title", "scenario", *SECTIONS, "methods", "scales")
+HEADS = "heads"
+"""A table of what a head means here, where its name alone is given: the settings that were chosen for it."""
+KEYS = ("title", "scenario", *SECTIONS, HEADS, "methods", "scales")
 
 
 def catalog() -> dict[str, str]:

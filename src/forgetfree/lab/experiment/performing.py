@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from forgetfree.contracts import Learner
-from forgetfree.heads import HEADS
+from forgetfree.heads import head_by_name
 from forgetfree.lab.backbones import BACKBONES
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.benchmarks.stream import Benchmark
@@ -104,7 +104,7 @@ def build_learner(plan: Plan) -> tuple[Learner, nn.Module]:
         seed_all(cpu, plan.seed, "backbone")
         backbone = BACKBONES[settings["backbone"].pop("name")](**settings["backbone"])
     if "heads" in settings["method"]:
-        settings["method"]["heads"] = HEADS[settings["method"]["heads"]]
+        settings["method"]["heads"] = head_by_name(settings["method"]["heads"])
     recipes = {section: Recipe(**settings[section]) for section in RECIPES if section in settings}
     learner: Learner = METHODS[plan.method](backbone, seed=plan.seed, **recipes, **settings["method"])
     return learner, backbone
@@ -122,7 +122,9 @@ def _base_of(plan: Plan) -> str:
     }
     for key in REPEATED:
         settings["benchmark"].pop(key, None)
+    if not settings["benchmark"].get("hidden"):  # so that networks of before are found
+        settings["benchmark"].pop("hidden", None)
     for key in UNTOLD:
-        if settings["recipe"].get(key) is None:  # so that networks of before are found
+        if settings["recipe"].get(key) is None:
             settings["recipe"].pop(key, None)
     return f"{derive(plan.seed, plan.threads, repr(settings)) >> 31:08x}"

@@ -11,7 +11,7 @@ from forgetfree.errors import InputError
 from forgetfree.lab.backbones import BACKBONES
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.experiment import schema
-from forgetfree.lab.experiment.experiments import check_known, read
+from forgetfree.lab.experiment.experiments import HEADS, check_known, read
 from forgetfree.lab.experiment.schema import RECIPES, checked, converted, known_keys, plain, sections
 from forgetfree.lab.paper import SOFTNET
 from forgetfree.methods import METHODS
@@ -116,7 +116,7 @@ def plan(
             settings = _resolve(content, method, scale, backbone)
             another = {} if backbone is None else {BACKBONE: backbone}
             for chosen in _sweep(settings, method, others):
-                resolved = _override(settings, method, chosen)
+                resolved = _with_heads(_override(settings, method, chosen), content)
                 _check_complete(resolved, method)
                 used = _plugins(method, resolved)
                 plans.append(Plan(experiment, method, scale, seed, resolved, {**another, **chosen}, threads, used))
@@ -255,6 +255,15 @@ def _override(settings: Settings, method: str, overrides: Mapping[str, Any]) -> 
             hint = f" Another setting of that name is {' or '.join(others)}." if others else ""
             raise InputError(f"{error}{hint}") from None
     return resolved
+
+
+def _with_heads(settings: dict[str, dict[str, Any]], content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings with the heads that the experiment means by a name."""
+    named, method = content.get(HEADS, {}), settings["method"]
+    if method.get("heads") not in named:
+        return settings
+    meant = converted("heads", named[method["heads"]], str)
+    return {**settings, "method": {**method, "heads": meant}}
 
 
 def _section_of(settings: Settings, method: str, key: str) -> tuple[str, str]:

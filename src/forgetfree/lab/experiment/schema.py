@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from forgetfree.errors import InputError
-from forgetfree.heads import HEADS, HeadFactory, linear_head
+from forgetfree.heads import HEADS, HeadFactory, head_by_name, head_name, linear_head
 from forgetfree.lab.backbones import BACKBONES
 from forgetfree.lab.benchmarks import BENCHMARKS
 from forgetfree.lab.experiment.experiments import check_known
@@ -116,7 +116,8 @@ def missing(section: str, name: str, values: Mapping[str, Any]) -> list[str]:
 def converted(key: str, value: Any, annotation: Any) -> Any:
     """`value` as the annotation wants it: none, tuples, whole numbers for fractions; an error says what it takes."""
     if key.rpartition(".")[2] == "heads":
-        check_known("head", str(value), HEADS)
+        if head_by_name(str(value)) is None:
+            check_known("head", str(value), HEADS)
         return value
     options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     if value in ("none", None) and types.NoneType in options:
@@ -172,8 +173,8 @@ def _defaults(section: str, name: str) -> dict[str, Any]:
     if "heads" in defaults:
         usual = target.default_heads if isinstance(target, HasDefaultHeads) else linear_head
         made = defaults["heads"] or usual or linear_head
-        defaults["heads"] = next((name for name, known in HEADS.items() if known is made), None)
-        if defaults["heads"] is None:  # heads of a method's own, which have no name: nothing is said of them
+        defaults["heads"] = head_name(made)
+        if head_by_name(defaults["heads"]) is None:  # of a method's own, without a name: nothing is said of them
             del defaults["heads"]
     return defaults
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from forgetfree.contracts import Learner
 from forgetfree.lab.benchmarks.stream import Benchmark
 from forgetfree.lab.metrics import footprint
-from forgetfree.lab.protocols.steps import Say, checkpoint_of, learn_next, note, through_archive
+from forgetfree.lab.protocols.steps import Say, checkpoint_of, compare, learn_next, note, through_archive
 from forgetfree.lab.records import Record, one_at_a_time
 
 
@@ -48,7 +48,7 @@ def run(
         record.notes["base"] = base.stem
     last = len(record.tasks) - 1
     seen: list[int | str] = []
-    answers: dict[str, Tensor] = {}
+    first_answers: dict[str, Tensor] = {}
 
     def ask(asked: Any, name: str) -> Tensor:
         return torch.cat([asked.predict(inputs).cpu() for inputs, _ in benchmark.tests[name].batches(batch)])
@@ -71,6 +71,8 @@ def run(
             record.footprints.append(asdict(footprint(learner.memory(), dense)))
             if t == last and archive is not None:
                 answers = through_archive(record, learner, archive, dense, ask, answers.__getitem__)
+            for name in names if learner.forget_free else ():
+                compare(record, first_answers, name, answers[name])
             predictions = _Predictions(benchmark, record.sessions["classes"], answers)
             row[: t + 1], confusion = predictions.accuracies(), predictions.confusion()
             if t == last:

@@ -73,3 +73,12 @@ def through_archive(
     }
     record.footprints[-1] = asdict(footprint(learner.memory(), dense, sections=parts, nbytes=nbytes))
     return answers
+
+
+def compare(record: Record, first: dict[str, Tensor], name: str, answers: Tensor) -> None:
+    """Count the answers that are others than at first; with one head for all sessions, of the classes known then."""
+    if name not in first:
+        first[name] = answers
+        return
+    record.compared += len(answers)
+    record.different += int((answers[:, : first[name].shape[1]] != first[name]).any(1).sum())

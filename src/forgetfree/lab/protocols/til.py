@@ -18,7 +18,7 @@ from forgetfree.contracts import Learner
 from forgetfree.lab.benchmarks.stream import Benchmark, TestSet
 from forgetfree.lab.metrics import footprint
 from forgetfree.lab.protocols.contracts import Collecting, as_transferable
-from forgetfree.lab.protocols.steps import Say, checkpoint_of, learn_next, note, through_archive
+from forgetfree.lab.protocols.steps import Say, checkpoint_of, compare, learn_next, note, through_archive
 from forgetfree.lab.protocols.transfer import transfer, zero_shot_accuracy
 from forgetfree.lab.records import Record
 
@@ -70,7 +70,7 @@ def run(
                     test_set = benchmark.tests[name]
                     answers = _answers(learner, test_set, name, batch)
                     row[i] = _accuracy(answers, test_set.labels)
-                    _compare(record, first_answers, name, answers)
+                    compare(record, first_answers, name, answers)
             record.seconds["testing"].append(time.monotonic() - started)
             record.footprints.append(asdict(footprint(learner.memory(), dense)))
         if archive is not None and t == last:
@@ -107,11 +107,3 @@ def _answers(learner: Learner, test_set: TestSet, name: str, batch: int) -> Tens
 
 def _accuracy(answers: Tensor, labels: Tensor) -> float:
     return int((answers.argmax(1) == labels).sum()) / len(labels)
-
-
-def _compare(record: Record, first: dict[str, Tensor], name: str, answers: Tensor) -> None:
-    if name not in first:
-        first[name] = answers
-        return
-    record.compared += len(answers)
-    record.different += int((answers != first[name]).any(1).sum())

@@ -42,6 +42,9 @@ DARK_COLOURS = (
     "#5cc3d8",
     "#f08080",
     "#8fc95a",
+    "#d98ae6",
+    "#d0a06c",
+    "#9fb8d0",
 )
 """INK, FAINT and COLOURS on a dark ground, one for one."""
 LEVELS = 50

@@ -27,7 +27,7 @@ INK, FAINT = "#1f2328", "#8a9199"
 DASHES = ("-", "--", "-.", ":")
 FADING = (1.0, 0.8, 0.65, 0.52, 0.42, 0.34)
 """How strong the lines of one method are, one after another."""
-OTHER_MARKERS = ("d", "+", "p", "x", "1", "h", "2", "|", "3", "_")
+OTHER_MARKERS = ("8", "+", "H", "x", "1", "4", "2", "|", "3", "_", ".", "$+$", "$x$")
 """Of lines that are no methods: none of legend.MARKERS."""
 SHADES = LinearSegmentedColormap.from_list("shades", ["#f4f7fb", "#7fb2d9", "#0060a8", "#0a2540"])
 """From little to much, for matrices; also in grey."""
