@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import forgetfree as ff
 from forgetfree import exporting
+from forgetfree.class_heads import LDA, TEEN, Bayes, ClassHeads, Means, Ridge
 from forgetfree.contracts import Inputs
 from forgetfree.exporting import Exported, export, extract
 from forgetfree.modules import as_call, named_tensors
@@ -491,3 +492,17 @@ def test_a_learner_that_does_not_give_its_modules_is_told_how() -> None:
 
     with pytest.raises(ff.InputError, match=r"Other does not say .*task_modules\(task\)"):
         extract(Other(), "first")  # type: ignore[arg-type]
+
+
+@needs_onnx
+@pytest.mark.parametrize("heads", [Bayes(offset=0.5), LDA(), TEEN(), Means(metric="cosine"), Ridge(features=32)])
+def test_heads_of_few_shot_sessions_answer_from_a_file_in_batches_of_any_size(
+    heads: ClassHeads, tmp_path: Path
+) -> None:
+    learner = ff.METHODS["ncm"](nn.Sequential(nn.Linear(6, 8), nn.ReLU()), recipe=QUICK, heads=heads)
+    learner.learn(ff.Task("first", (0, 1), (ROWS, LABELS)))
+    learner.learn(ff.Task("second", (2, 3), (ROWS[:4], LABELS[:4])))
+    export(learner, "second", tmp_path / "task.onnx")
+    asked = by_onnxruntime(tmp_path / "task.onnx")
+    for rows in (1, 16):
+        assert torch.allclose(asked(ROWS[:rows]), learner.predict(ROWS[:rows]), rtol=1e-4, atol=1e-4)

@@ -657,7 +657,8 @@ def products(points: Tensor, rows: Tensor) -> Tensor:
 
 
 def _by_rows(points: Tensor, rows: Tensor, weights: Tensor | None, each: Any) -> Tensor:
-    at_once = max(1, AT_ONCE // max(1, points.numel()))
+    # an exported head takes batches of any size, so that it cannot ask how large one is
+    at_once = len(rows) if torch.compiler.is_exporting() else max(1, AT_ONCE // max(1, points.numel()))
     found = []
     for start in range(0, len(rows), at_once):
         part = slice(start, start + at_once)
