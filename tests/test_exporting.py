@@ -496,9 +496,7 @@ def test_a_learner_that_does_not_give_its_modules_is_told_how() -> None:
 
 @needs_onnx
 @pytest.mark.parametrize("heads", [Bayes(offset=0.5), LDA(), TEEN(), Means(metric="cosine"), Ridge(features=32)])
-def test_heads_of_few_shot_sessions_answer_from_a_file_in_batches_of_any_size(
-    heads: ClassHeads, tmp_path: Path
-) -> None:
+def test_few_shot_heads_answer_from_a_file_in_batches_of_any_size(heads: ClassHeads, tmp_path: Path) -> None:
     learner = ff.METHODS["ncm"](nn.Sequential(nn.Linear(6, 8), nn.ReLU()), recipe=QUICK, heads=heads)
     learner.learn(ff.Task("first", (0, 1), (ROWS, LABELS)))
     learner.learn(ff.Task("second", (2, 3), (ROWS[:4], LABELS[:4])))
