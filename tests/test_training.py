@@ -22,10 +22,13 @@ from torch.nn import functional
 import forgetfree as ff
 from forgetfree import engine
 from forgetfree.batches import Batch
+from forgetfree.contracts import Task
+from forgetfree.files import load_tree
 from forgetfree.heads import TaskHeads
 from forgetfree.scores import Scores
 from forgetfree.tickets import PackedMask
 from forgetfree.training import loop
+from forgetfree.training.checkpoint import CHECKPOINT
 from forgetfree.training.loop import fit, quick_step
 from snapshots import FEATURES, assert_same, backbone, learner, pair, random_state, snapshot, task
 
@@ -969,3 +972,81 @@ def test_augmentation_changes_training_batches_only_and_is_drawn_anew_in_every_e
     two.learn(ff.Task("a", ("x", "y"), data, valid, augment=noisy))
     assert torch.equal(trained[0], first)
     assert torch.equal(trained[1], second)
+
+
+# a running mean of the states
+
+
+def averaging(average: float | None = 0.8, **settings: object) -> ff.Recipe:
+    return ff.Recipe(epochs=4, batch_size=16, lr=0.05, average=average, **settings)  # type: ignore[arg-type]
+
+
+def small_task(valid: bool) -> Task:
+    draw = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(48, 6, generator=draw), torch.arange(48) % 2
+    return Task("a", (0, 1), (inputs, labels), (inputs[:16] + 0.1, labels[:16]) if valid else None)
+
+
+def learned(recipe: ff.Recipe, valid: bool, **options: object) -> tuple[ff.WSN, list[dict[str, Tensor]]]:
+    """A learner of one task, and the state of its session after every epoch, before it was judged."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU())
+    states: list[dict[str, Tensor]] = []
+    learner = ff.WSN(module, capacity=0.5, recipe=recipe)
+    with learner.learning(small_task(valid)) as session:
+        fitted = fit(
+            session, recipe, seed=0, position=0,
+            progress=lambda step: states.append(session.state()) if step.finished else None, **options,  # type: ignore[arg-type]
+        )  # fmt: skip
+        states.append(session.state())
+        session.keep(fitted.selection, fitted)
+    return learner, states
+
+
+def test_a_running_mean_is_kept_and_training_goes_on_from_the_state_itself() -> None:
+    _, plain = learned(averaging(None), valid=False)
+    _, found = learned(averaging(0.8), valid=False)
+    for one, other in zip(plain[:-1], found[:-1], strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    mean = dict(plain[0])
+    for state in plain[1:-1]:
+        mean = {
+            name: 0.8 * mean[name] + 0.2 * value if value.is_floating_point() else value
+            for name, value in state.items()
+        }
+    for name, value in found[-1].items():
+        assert torch.allclose(value, mean[name], atol=1e-6)
+
+
+def test_an_epoch_is_chosen_by_the_mean(tmp_path: Path) -> None:
+    learner, found = learned(averaging(0.5), valid=True, checkpoint=tmp_path / "some.safetensors")
+    saved = load_tree(tmp_path / "some.safetensors", CHECKPOINT)
+    assert all(torch.equal(found[-1][name], value) for name, value in saved["best"].items())
+    if saved["best_epoch"] == len(saved["curves"]):
+        assert all(torch.equal(saved["mean"][name], value) for name, value in saved["best"].items())
+    assert "best by validation loss" in learner.tasks["a"].selection
+
+
+@pytest.mark.parametrize("valid", [False, True])
+def test_a_training_with_a_mean_goes_on_where_it_was_killed(valid: bool, tmp_path: Path) -> None:
+    path = tmp_path / "some.safetensors"
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU())
+    learners = [ff.WSN(copy.deepcopy(module), capacity=0.5, recipe=averaging()) for _ in range(3)]
+
+    def stop(step: ff.Progress) -> None:
+        if step.finished and step.epoch == 2:
+            raise KeyboardInterrupt
+
+    learners[0].learn(small_task(valid))
+    with pytest.raises(KeyboardInterrupt):
+        learners[1].learn(small_task(valid), checkpoint=path, progress=stop)
+    learners[2].learn(small_task(valid), checkpoint=path)
+    asked = torch.randn(5, 6)
+    assert torch.equal(learners[0].predict(asked, "a"), learners[2].predict(asked, "a"))
+
+
+def test_a_mean_that_cannot_be_is_refused() -> None:
+    for wrong in (0.0, 1.0, 2, "0.5", True):
+        with pytest.raises(ff.InputError, match="average"):
+            averaging(wrong)  # type: ignore[arg-type]

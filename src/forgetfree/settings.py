@@ -22,7 +22,7 @@ from forgetfree.checks import check_number, check_one_of, check_switch, check_wh
 from forgetfree.errors import InputError
 from forgetfree.rng import derive
 from forgetfree.training.likeness import identified
-from forgetfree.training.recipe import Recipe, is_recipe, plain
+from forgetfree.training.recipe import RECENT, Recipe, is_recipe, plain
 
 Kind = TypeVar("Kind")
 
@@ -276,7 +276,9 @@ def identity(learner: Any, *, first: bool) -> dict[str, Any]:
 
 def _identified(value: Any) -> Any:
     """A field as a plain value that differs where two functions of one name do."""
-    return identified(vars(value) if isinstance(value, Recipe) else value)
+    if isinstance(value, Recipe):
+        value = {name: each for name, each in vars(value).items() if each is not None or name not in RECENT}
+    return identified(value)
 
 
 def digest(values: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ import forgetfree as ff
 from forgetfree.lab import augmentation
 from forgetfree.lab.augmentation import (
     AUGMENTATIONS,
+    affine,
     colour_jitter,
     crop,
     crop_and_flip,
@@ -242,3 +243,25 @@ def test_the_order_of_changes_is_drawn_for_each_image(monkeypatch: pytest.Monkey
 def test_strong_refuses_what_is_not_a_colour_image_before_normalisation(images: Tensor, words: str) -> None:
     with pytest.raises(ff.InputError, match=words):
         strong(images, generator())
+
+
+def test_a_slanted_drawing_is_the_drawing_where_nothing_is_drawn() -> None:
+    images = pictures(4)
+    still = affine(images, generator(), turn=0.0, stretch=0.0, slant=0.0, move=0.0)
+    assert torch.allclose(still, images, atol=1e-5)
+
+
+def test_a_drawing_is_turned_stretched_and_moved_within_bounds() -> None:
+    dot = torch.zeros(MANY, 1, 41, 41)
+    dot[:, :, 20, 32] = 1.0  # twelve to the right of the middle
+    seen = affine(dot, generator(), move=0.0, slant=0.0)
+    rows, columns = torch.meshgrid(torch.arange(41.0) - 20, torch.arange(41.0) - 20, indexing="ij")
+    mass = seen.flatten(1).sum(1)
+    down = (seen[:, 0] * rows).flatten(1).sum(1) / mass
+    right = (seen[:, 0] * columns).flatten(1).sum(1) / mass
+    reach, angle = (down.square() + right.square()).sqrt(), torch.atan2(down, right).rad2deg()
+    assert 8 < angle.abs().max() < 12.3  # ten degrees of an image that is stretched along one axis alone
+    assert 12 / 1.1 - 0.7 < reach.min() < reach.max() < 12 / 0.9 + 0.7
+    moved = affine(dot, generator(), turn=0.0, stretch=0.0, slant=0.0)
+    middle = (moved[:, 0] * columns).flatten(1).sum(1) / moved.flatten(1).sum(1)
+    assert (middle - 12).abs().max() <= 0.06 * 41 + 0.1

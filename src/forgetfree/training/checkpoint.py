@@ -3,6 +3,8 @@
 import logging
 import math
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,8 @@ class Course:
         self.path = Path(checkpoint) if checkpoint is not None else None
         self.curves: list[dict[str, float]] = []
         self.best: dict[str, Tensor] | None = None
+        self.mean: dict[str, Tensor] | None = None
+        """Of the states after every epoch, where the recipe wants it: it is judged and kept, and training goes on."""
         self.best_epoch, self.best_loss = 0, math.inf
         self.patience = recipe.patience
         self.complete = False
@@ -57,6 +61,20 @@ class Course:
     @property
     def lr(self) -> float:
         return max(float(group.get("lr", 0.0)) for group in self.optimizer.param_groups)
+
+    @contextmanager
+    def judged(self) -> Iterator[None]:
+        """The session as it would be kept after this epoch."""
+        if self.recipe.average is None:
+            yield
+            return
+        now = self.session.state()
+        self.mean = averaged(self.mean, now, self.recipe.average)
+        self.session.restore(self.mean)
+        try:
+            yield
+        finally:
+            self.session.restore(now)
 
     def record(self, loss: float, valid_loss: float | None, valid_accuracy: float | None) -> None:
         """Take note of a finished epoch; decide whether it is the best and whether it is the last."""
@@ -91,6 +109,8 @@ class Course:
                 f"epoch {self.best_epoch} of {len(self.curves)}, the best by validation loss ({self.best_loss:.6g})"
             )
         else:
+            if self.mean is not None:
+                self.session.restore(self.mean)
             selection = f"the last epoch ({len(self.curves)}): there was no validation set"
         state = {
             name: dict(self.optimizer.state[parameter])
@@ -101,7 +121,7 @@ class Course:
 
     def _judge(self, valid_loss: float) -> None:
         if valid_loss < self.best_loss:
-            self.best, self.best_loss, self.best_epoch = self.session.state(), valid_loss, len(self.curves)
+            self.best, self.best_loss, self.best_epoch = self.mean or self.session.state(), valid_loss, len(self.curves)
             self.patience = self.recipe.patience
         elif self.patience is not None:
             self.patience -= 1
@@ -121,6 +141,7 @@ class Course:
             "circumstances": _circumstances(),
             "state": self.session.state(),
             "best": self.best,
+            "mean": self.mean,
             "best_epoch": self.best_epoch,
             "best_loss": self.best_loss,
             "patience": self.patience,
@@ -164,7 +185,7 @@ class Course:
         self.session.restore(saved["state"])
         self.best, self.best_epoch, self.best_loss = saved["best"], saved["best_epoch"], saved["best_loss"]
         self.patience, self.curves, self.complete = saved["patience"], saved["curves"], saved["complete"]
-        self.earlier = saved["seconds"]
+        self.earlier, self.mean = saved["seconds"], saved.get("mean")
         log.info("task %r: goes on after epoch %d, from %s.", self.session.task.name, len(self.curves), self.path)
 
     def _check(self, saved: dict[str, Any]) -> None:
@@ -184,6 +205,18 @@ class Course:
 
     def _damaged(self, why: str) -> FileError:
         return FileError(f"{self.path} cannot be gone on from: {why.rstrip('.')}. Delete it to start again.")
+
+
+def averaged(mean: Mapping[str, Tensor] | None, now: Mapping[str, Tensor], before: float) -> dict[str, Tensor]:
+    """before · mean + (1 - before) · now; what is counted, not measured, is as it is now."""
+    if mean is None:
+        return dict(now)
+
+    def joined(value: Tensor, known: Tensor) -> Tensor:
+        measured = value.is_floating_point() and value.shape == known.shape
+        return torch.lerp(value, known, before) if measured else value
+
+    return {name: joined(value, mean[name]) for name, value in now.items()}
 
 
 def _identity(session: Session, recipe: Recipe, seed: int, position: int) -> dict[str, Any]:

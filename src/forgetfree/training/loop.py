@@ -97,7 +97,8 @@ def fit(
                 generator(seed, position, "order", epoch),
                 generator(seed, position, "augmentation", epoch),
             )
-            valid, accuracy = evaluate(session, task.valid, recipe) if task.valid is not None else (None, None)
+            with run.judged():
+                valid, accuracy = evaluate(session, task.valid, recipe) if task.valid is not None else (None, None)
             run.record(trained, valid, accuracy)
             if progress:
                 progress(

@@ -17,6 +17,8 @@ OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 LARGEST = 1 << 62
 """Of a whole number: what torch and floats can still hold."""
 OPTIMIZERS = ("adam", "adamw", "sgd", "rmsprop")
+RECENT = ("average",)
+"""Fields that are not told while they are None: digests of before do not have them."""
 SchedulerFactory = Callable[[torch.optim.Optimizer], Any]
 """An optimizer → a scheduler of torch.optim.lr_scheduler, which is stepped after every epoch."""
 
@@ -50,6 +52,8 @@ class Recipe:
     """Largest norm of the gradient of all parameters together."""
     accumulate: int = 1
     """Batches per optimizer step."""
+    average: float | None = None
+    """Judge and keep a running mean of the states after every epoch, in which those before count by this factor."""
     autocast: Literal["bfloat16"] | None = None
     """Train in low precision. Validation and answers always use the type of the weights."""
     carry_optimizer: bool = False
@@ -84,6 +88,8 @@ class Recipe:
         if not all(isinstance(epoch, int) and epoch > 0 for epoch in self.milestones):
             raise InputError(f"Recipe(milestones=…) are numbers of epochs, from 1; got {self.milestones!r}.")
         self._check_schedule()
+        if self.average is not None and not (isinstance(self.average, float) and 0 < self.average < 1):
+            raise InputError(f"Recipe(average=…) is None or a fraction in (0, 1); got {short(self.average)}.")
         if self.clip is not None and not self.clip > 0:
             raise InputError(f"Recipe(clip=…) is None or a gradient norm above 0; got {self.clip!r}.")
         if self.autocast not in (None, "bfloat16"):

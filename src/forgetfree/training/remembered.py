@@ -47,7 +47,7 @@ CHECKPOINT = fields(
             )
         ),
     },
-    {"scheduler": optional(mapping(anything))},
+    {"scheduler": optional(mapping(anything)), "mean": optional(mapping(tensor))},
 )
 
 KEPT = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "sgd": {"momentum_buffer"}, "rmsprop": {"step", "square_avg"}}
@@ -66,13 +66,14 @@ def check_checkpoint(saved: Any, session: Session, recipe: Recipe) -> None:
         "its best epoch is none of its epochs": best > epochs or (best > 0) is not (saved["best"] is not None),
         "its patience is not that of the recipe": (saved["patience"] is None) is not (recipe.patience is None),
         "it does not say whether it is complete": not saved["complete"] and epochs >= recipe.epochs,
+        "its mean is not that of the recipe": (saved.get("mean") is None) is not (recipe.average is None),
         "it lacks what its optimizer knew": saved["optimizer"] is None and not saved["complete"],
     }
     for fault, there in faults.items():
         if there:
             raise FormError(fault)
     now, moving = session.state(), session.moving()
-    for state in filter(None, (saved["state"], saved["best"])):
+    for state in filter(None, (saved["state"], saved["best"], saved.get("mean"))):
         if state.keys() != now.keys():
             raise FormError("its tensors are not those of the session")
         for name, value in state.items():

@@ -5,11 +5,14 @@ ink is one and paper zero, and none is rotated. The paper has no such stream: re
 """
 
 from pathlib import Path
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
-from forgetfree.errors import DataError
+from forgetfree.contracts import Augment
+from forgetfree.errors import DataError, InputError
+from forgetfree.lab.augmentation import AUGMENTATIONS
 from forgetfree.lab.benchmarks.few_shot import HELD_OUT, Labelled, check_numbers, drawn_order, sessions
 from forgetfree.lab.benchmarks.sources import omniglot
 from forgetfree.lab.benchmarks.stream import Benchmark
@@ -27,13 +30,16 @@ def fscil_omniglot(
     tasks: int = 11,
     draw: int = 0,
     held_out: float = HELD_OUT,
+    augmentation: Literal["none", "slanted"] = "none",
     hidden: int = 0,
     seed: int = 0,
     data_root: str | Path | None = None,
 ) -> Benchmark:
     """`base` characters, then `tasks - 1` sessions; the seed chooses the characters and what tests, and with `draw` the
-    shots."""
+    shots. `augmentation` changes the drawings of the base session while it is learned."""
     check_numbers(base=base, ways=ways, shots=shots, tasks=tasks)
+    if augmentation not in ("none", "slanted"):
+        raise InputError(f"augmentation is none or slanted; got {augmentation!r}.")
     data = omniglot(data_root)
     needed, there = base + ways * (tasks - 1), len(data.names)
     if needed > there:
@@ -51,8 +57,7 @@ def fscil_omniglot(
     return sessions(
         "fscil_omniglot", part(slice(TESTED, None)), part(slice(TESTED)), [data.names[at] for at in characters],
         order=range(needed), base=base, ways=ways, shots=shots, tasks=tasks, seed=seed, draw=draw,
-        held_out=held_out, hidden=hidden,
-        prepare=_inked,
+        held_out=held_out, hidden=hidden, prepare=_inked, augment=cast(Augment | None, AUGMENTATIONS.get(augmentation)),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Performing a plan: what it names is built, its protocol learns and tests, and its run folder keeps what came out."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from forgetfree.training import Progress, Recipe
 
 REPEATED = ("draw", "tasks", "augment_sessions")
 """Settings of a few-shot benchmark that its first session does not depend on."""
-UNTOLD = ("schedule", "warmup", "groups")
+SINCE: Mapping[str, Mapping[str, Any]] = {"fscil_omniglot": {"augmentation": "none"}}
+"""Settings that a benchmark did not always have: as usual, they change nothing."""
+UNTOLD = ("schedule", "warmup", "groups", "average")
 """Fields of a recipe that recipes of before do not have: where nothing is said there, they change nothing."""
 
 
@@ -122,8 +124,9 @@ def _base_of(plan: Plan) -> str:
     }
     for key in REPEATED:
         settings["benchmark"].pop(key, None)
-    if not settings["benchmark"].get("hidden"):  # so that networks of before are found
-        settings["benchmark"].pop("hidden", None)
+    for key, usual in {"hidden": 0, **SINCE.get(settings["benchmark"]["name"], {})}.items():
+        if settings["benchmark"].get(key) == usual:  # so that networks of before are found
+            del settings["benchmark"][key]
     for key in UNTOLD:
         if settings["recipe"].get(key) is None:
             settings["recipe"].pop(key, None)
