@@ -35,13 +35,18 @@ def test_a_file_imports_only_what_its_room_may(file):
     assert used <= drawn()[room], f"{room} may not import {sorted(used - drawn()[room])}: see docs/architecture.md"
 
 
+DOOR = "__main__.py"
+"""Of `python -m forgetfree`, which is the laboratory's command line."""
+
+
 def test_the_core_never_imports_the_laboratory():
-    core = [file for file in FILES if "lab" not in file.relative_to(SOURCE).parts]
+    core = [file for file in FILES if "lab" not in file.relative_to(SOURCE).parts and file.name != DOOR]
     assert len(core) >= 18
     for file in core:
         assert not [module for _, module in imports(file) if module.startswith("forgetfree.lab")], file
     for room, allowed in drawn().items():
-        assert room.startswith("lab") or not any(target.startswith("lab") for target in allowed), room
+        opens = room.startswith("lab") or f"{room}.py" == DOOR
+        assert opens or not any(target.startswith("lab") for target in allowed), room
 
 
 def test_no_method_imports_another():

@@ -27,7 +27,7 @@ from forgetfree.masks import kept_count
 from forgetfree.settings import FIXED, LOCAL, Fraction, Number, Reach, Setting, Whole, settings_of
 from forgetfree.task_incremental import TaskLearner
 from forgetfree.training import loop
-from forgetfree.training.checkpoint import _identity
+from forgetfree.training.checkpoint import identity
 from forgetfree.training.recipe import is_recipe
 from forgetfree.views import Plain
 from zoo import FSCIL, TIL
@@ -176,7 +176,7 @@ def checkpoint_of(learner: Any, task: ff.Task) -> dict[str, Any]:
     """What a checkpoint of this task would say of itself: it is taken up only where all of that is equal."""
     recipe = learner.session if learner.scenario == "fscil" and learner.tasks else learner.recipe
     with learner.learning(task) as session:
-        return _identity(session, recipe, learner.seed, learner.engine.position)
+        return identity(session, recipe, learner.seed, learner.engine.position)
 
 
 def reaches_first(method: str, name: str) -> bool:

@@ -26,6 +26,7 @@ from forgetfree.class_heads import ClassHead
 from forgetfree.contracts import Inputs, LearnerState, Loss, Task, TaskRecord
 from forgetfree.copies import Copies, copy_record
 from forgetfree.errors import InputError, LearningError, TaskError
+from forgetfree.files import digest_of
 from forgetfree.forms import mapping, plain_or_tensor
 from forgetfree.heads import HeadFactory, TaskHeads, Whole, head_name, linear_head, warn_of_classifier
 from forgetfree.locks import ProcessLock
@@ -36,6 +37,7 @@ from forgetfree.training.loop import ProgressCallback as ProgressCallback
 from forgetfree.training.loop import fit
 from forgetfree.training.recipe import Recipe
 from forgetfree.training.session import Door, Fitted, Session, TaskModel
+from forgetfree.training.team import team
 from forgetfree.trials import features_of, refuse_left_behind, without_values
 
 log = logging.getLogger("forgetfree")
@@ -165,6 +167,12 @@ class Engine:
         untrained, began = clone(learned), (without_values(model.runs()), without_values(learned))
 
         def keep_all(session: Session, selection: str, fitted: Fitted | None) -> None:
+            team().agree(
+                digest_of(session.state()),
+                f"task {task.name!r}: the processes that learn together have come to different results, so that "
+                "nothing is kept. A module that draws random numbers elsewhere than from torch, numpy and random can "
+                "be the cause, or a device that is not deterministic.",
+            )
             with self._keeping(*rollback):
                 answering = keep(session)
                 if answering is not None:

@@ -113,8 +113,12 @@ def save_tree(path: Path, kind: str, tree: Any) -> None:
 
 def load_tree(path: Path, kind: str) -> Any:
     """The tree in `path`; a `FileError` if it is not a whole file of this kind."""
+    return tree_of(read_plain(path), path, kind)
+
+
+def tree_of(content: bytes, path: Path, kind: str) -> Any:
+    """The tree in what a file holds; `path` says which, for errors."""
     try:
-        content = read_plain(path)
         tensors = load_tensors(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         structure = header["structure"]

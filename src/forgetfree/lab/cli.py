@@ -274,6 +274,8 @@ def run(
     """Run an experiment. What is finished is not run again; what was interrupted goes on."""
     from forgetfree.lab.experiment import parse_overrides, plan
     from forgetfree.lab.running import cost_table, perform_all
+    from forgetfree.lab.together import joined
+    from forgetfree.training.team import team
 
     plans = plan(
         experiment, methods=method or [], scale=scale, seeds=seed or [0], overrides=parse_overrides(sets or []),
@@ -282,7 +284,11 @@ def run(
     if dry_run:
         console.print(cost_table(plans, out, data_root, jobs))
         return
-    _finish(perform_all(plans, out, console, jobs=jobs, data_root=data_root), out)
+    with joined(jobs):
+        ours = console if team().leads else PlainConsole(quiet=True)
+        folders = perform_all(plans, out, ours, jobs=jobs, data_root=data_root)
+        if team().leads:
+            _finish(folders, out)
 
 
 @command(

@@ -14,6 +14,7 @@ from forgetfree.lab.display import Display
 from forgetfree.lab.experiment import Plan, estimate, load_plugins, perform
 from forgetfree.lab.following import Followed
 from forgetfree.lab.records import RunFolder
+from forgetfree.training.team import team
 
 
 def perform_all(
@@ -32,8 +33,9 @@ def perform_all(
     """
     folders = [out / plan.folder for plan in plans]
     waiting = []
-    for plan, folder in zip(plans, folders, strict=True):
-        if RunFolder(folder).finished:
+    finished = team().content(lambda: bytes(RunFolder(folder).finished for folder in folders)) or b""
+    for plan, folder, done in zip(plans, folders, finished, strict=True):
+        if done:
             perform(plan, out)  # checks that the folder is of this very plan
             console.print(f"finished already: {folder}", highlight=False)
         else:

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from forgetfree.errors import FileError, InputError, LearningError
-from forgetfree.files import digest_of, is_there, load_tree, save_tree
+from forgetfree.files import digest_of, is_there, read_plain, save_tree, tree_of
 from forgetfree.forms import FormError
 from forgetfree.training.likeness import alike, fingerprint, identified
 from forgetfree.training.recipe import Recipe
 from forgetfree.training.remembered import check_alike, check_checkpoint, check_optimizer
 from forgetfree.training.session import Fitted, Session
+from forgetfree.training.team import team
 
 log = logging.getLogger("forgetfree")
 
@@ -50,9 +51,10 @@ class Course:
         if session.task.valid is None:
             log.info("task %r has no validation set: the last epoch is kept.", session.task.name)
         if self.path is not None:
-            self.identity = _identity(session, recipe, seed, position)
-            if is_there(self.path):
-                self._resume()
+            self.identity = identity(session, recipe, seed, position)
+            content = team().content(self._read)
+            if content is not None:
+                self._resume(content)
 
     @property
     def seconds(self) -> float:
@@ -99,7 +101,7 @@ class Course:
         elif self.scheduler is not None:
             self.scheduler.step()
         self.complete = self.complete or len(self.curves) >= self.recipe.epochs
-        if self.path is not None:
+        if self.path is not None and team().leads:
             self._save()
 
     def finish(self) -> Fitted:
@@ -138,7 +140,7 @@ class Course:
         assert self.path is not None
         save_tree(self.path, CHECKPOINT, {
             "identity": self.identity,
-            "circumstances": _circumstances(),
+            "circumstances": circumstances(),
             "state": self.session.state(),
             "best": self.best,
             "mean": self.mean,
@@ -152,9 +154,13 @@ class Course:
             "optimizer": self.optimizer.state_dict() if not self.complete or self.recipe.carry_optimizer else None,
         })  # fmt: skip
 
-    def _resume(self) -> None:
+    def _read(self) -> bytes | None:
         assert self.path is not None
-        saved = load_tree(self.path, CHECKPOINT)
+        return read_plain(self.path) if is_there(self.path) else None
+
+    def _resume(self, content: bytes) -> None:
+        assert self.path is not None
+        saved = tree_of(content, self.path, CHECKPOINT)
         known = saved.get("identity") if isinstance(saved, dict) else None
         if not isinstance(known, dict):
             raise self._damaged("it does not say of which learning it is")
@@ -175,12 +181,12 @@ class Course:
                 self.scheduler.load_state_dict(saved["scheduler"])
         except (FormError, ValueError, LookupError, TypeError, RuntimeError) as error:
             raise self._damaged(str(error)) from error
-        if saved["circumstances"] != _circumstances():
+        if saved["circumstances"] != circumstances():
             log.warning(
                 "%s was written under other circumstances (%s there, %s here): the result may differ in its last bits.",
                 self.path,
                 saved["circumstances"],
-                _circumstances(),
+                circumstances(),
             )
         self.session.restore(saved["state"])
         self.best, self.best_epoch, self.best_loss = saved["best"], saved["best_epoch"], saved["best_loss"]
@@ -219,7 +225,7 @@ def averaged(mean: Mapping[str, Tensor] | None, now: Mapping[str, Tensor], befor
     return {name: joined(value, mean[name]) for name, value in now.items()}
 
 
-def _identity(session: Session, recipe: Recipe, seed: int, position: int) -> dict[str, Any]:
+def identity(session: Session, recipe: Recipe, seed: int, position: int) -> dict[str, Any]:
     """What must be equal for a checkpoint to be of this very learning."""
     task = session.task
     return {
@@ -238,7 +244,7 @@ def _identity(session: Session, recipe: Recipe, seed: int, position: int) -> dic
     }
 
 
-def _circumstances() -> dict[str, Any]:
+def circumstances() -> dict[str, Any]:
     return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from forgetfree.lab.records import Record, RunFolder
 from forgetfree.methods import METHODS
 from forgetfree.rng import derive, preserved_rng, seed_all, threads
 from forgetfree.training import Progress, Recipe
+from forgetfree.training.team import team
 
 REPEATED = ("draw", "tasks", "augment_sessions")
 """Settings of a few-shot benchmark that its first session does not depend on."""
+FINISHED, OPEN = b"finished", b"open"
 SINCE: Mapping[str, Mapping[str, Any]] = {"fscil_omniglot": {"augmentation": "none"}}
 """Settings that a benchmark did not always have: as usual, they change nothing."""
 UNTOLD = ("schedule", "warmup", "groups", "average")
@@ -39,29 +42,43 @@ def perform(
     progress: Callable[[Progress], None] | None = None,
     say: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> Record:
-    """Run a plan in its folder, or go on where it stopped; a finished one is only read."""
-    folder = RunFolder(out / plan.folder)
-    if folder.started:
-        folder.check(_identity(plan), _identity(Plan.from_toml(folder.plan())))
-        if folder.finished:
-            return folder.record()
+    """Run a plan in its folder, or go on where it stopped; a finished one is only read.
+
+    Of several processes that learn together the first has the folder; the others write nothing.
+    """
+    folder, leads = RunFolder(out / plan.folder), team().leads
+
+    def look() -> bytes:
+        if folder.started:
+            folder.check(_identity(plan), _identity(Plan.from_toml(folder.plan())))
+        return FINISHED if folder.finished else OPEN
+
+    if team().content(look) == FINISHED:
+        return folder.record() if leads else Record(tasks=[])
     benchmark, learner, backbone = build(plan, data_root)  # before anything is written: most mistakes show here
     dense = sum(parameter.numel() for parameter in backbone.parameters())
-    with folder.locked():
-        origin = provenance(benchmark)
-        if folder.started:
-            check_same_data(folder.versions().get("data"), str(origin["data"]), folder.path)
-        folder.start(plan.as_toml(), origin)
+    with ExitStack() as held:
+
+        def begin() -> bytes:
+            held.enter_context(folder.locked())
+            origin = provenance(benchmark)
+            if folder.started:
+                check_same_data(folder.versions().get("data"), str(origin["data"]), folder.path)
+            folder.start(plan.as_toml(), origin)
+            return OPEN
+
+        team().content(begin)
         stage = [0, 1]  # which task of how many
 
         def tell(event: dict[str, Any]) -> None:
             if event["event"] == "task":
                 stage[:] = event["position"], event["tasks"]
-            folder.say(event)
+            if leads:
+                folder.say(event)
             say(event)
 
         def watch(step: Progress) -> None:
-            if step.finished:
+            if step.finished and leads:
                 done = (stage[0] + step.epoch / step.epochs) / stage[1]
                 numbers = {key: getattr(step, key) for key in ("epoch", "loss", "valid_loss", "valid_accuracy", "lr")}
                 folder.say({"event": "epoch", "task": step.task, "done": done, **numbers})
@@ -76,10 +93,11 @@ def perform(
                 base = base_name_of(learner)
                 own = {} if base is None else {"base": out / "bases" / f"{base}-{_base_of(plan)}.safetensors"}
             record = PROTOCOLS[scenario](
-                learner, benchmark, dense=dense, checkpoints=folder.checkpoints, archive=folder.archive, progress=watch,
-                say=tell, **own, **plan.settings["protocol"],
+                learner, benchmark, dense=dense, checkpoints=folder.checkpoints, progress=watch, say=tell,
+                archive=folder.archive if leads else None, **own, **plan.settings["protocol"],
             )  # fmt: skip
-        folder.save(record)
+        if leads:
+            folder.save(record)
         tell({"event": "finish"})
         return record
 

@@ -22,6 +22,7 @@ from forgetfree.lab.benchmarks.stream import Benchmark
 from forgetfree.lab.metrics import footprint
 from forgetfree.lab.protocols.steps import Say, checkpoint_of, compare, learn_next, note, through_archive
 from forgetfree.lab.records import Record, one_at_a_time
+from forgetfree.training.team import team
 
 
 def run(
@@ -57,7 +58,7 @@ def run(
         say({"event": "task", "task": task.name, "position": t, "tasks": last + 1, "done": t / (last + 1)})
         shared = base if t == 0 else None
         checkpoint = shared or checkpoint_of(checkpoints, t)
-        with one_at_a_time(shared) if shared else nullcontext():
+        with one_at_a_time(shared) if shared and team().leads else nullcontext():
             learn_next(record, learner, task, last=t == last, checkpoint=checkpoint, progress=progress)
         seen += task.classes
         record.sessions["classes"].append(len(task.classes))

@@ -1,0 +1,1 @@
+"""What several processes do together, started by torchrun from the tests."""
