@@ -12,6 +12,7 @@ from forgetfree.lab.console import PlainConsole
 from forgetfree.lab.paper import SMALL_NETWORKS
 from forgetfree.lab.report import tables, transfers, typesetting
 from forgetfree.lab.report.contents import laid_out
+from forgetfree.lab.report.drawing import groups
 from forgetfree.lab.report.figures import FIGURES, ink
 from forgetfree.lab.report.page import page
 from forgetfree.lab.report.published import methods, session_methods, title
@@ -106,3 +107,14 @@ def test_the_paper_s_own_names_are_told_once_below_a_table(tmp_path):
             assert title(method) == legend.entry(method).label
     assert title("la_maml") == "La-MaML"
     assert transfers.APART[1] == "method"
+
+
+def test_runs_of_before_a_benchmark_had_a_setting_are_compared_with_those_after_it(tmp_path):
+    folders = [write_run(tmp_path, name, few_shot=True) for name in ("ncm", "softnet", "hardnet", "icarl")]
+    for folder, more in zip(folders, ("", "hidden = 0", "hidden = 2", "augment_sessions = true"), strict=True):
+        file = folder.path / "run.toml"
+        file.write_text(file.read_text().replace("[benchmark]\n", f"[benchmark]\n{more}\n"))
+    assert [[run.method for run in group.runs] for group in groups(folders)] == [
+        ["ncm", "softnet", "icarl"],
+        ["hardnet"],
+    ]

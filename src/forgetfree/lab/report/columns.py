@@ -34,6 +34,21 @@ class Column:
     """Whether a number above zero shows it."""
 
 
+OF_ONE_METHOD = ("draw", "augment_sessions")
+"""Settings of a benchmark in which runs on one stream may differ."""
+SINCE = {"hidden": 0, "augmentation": "none"}
+"""Settings that runs of before do not have, as they are where nobody changes them."""
+
+
+def stream(run: Run) -> dict[str, Any]:
+    """The settings of a benchmark that must be alike for two runs to be compared; seeds and draws are averaged over."""
+    return {
+        key: value
+        for key, value in run.plan["benchmark"].items()
+        if key not in OF_ONE_METHOD and (key not in SINCE or value != SINCE[key])
+    }
+
+
 def views(folder: RunFolder) -> list[Run]:
     """A run as its method; one of WSN that answered with noise behind its masks as well, also as SoftNet."""
     plan, record = folder.finished_plan(), folder.record()

@@ -8,7 +8,7 @@ from matplotlib import rc_context
 
 from forgetfree.errors import ForgetfreeError, InputError
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import Run, views
+from forgetfree.lab.report.columns import Run, stream, views
 from forgetfree.lab.report.figures import FIGURES
 from forgetfree.lab.report.figures.figure import SHARED_BY_GROUP, Drawing, Missing
 from forgetfree.lab.report.figures.ink import STYLE
@@ -59,13 +59,12 @@ def groups(folders: Sequence[RunFolder]) -> list[Group]:
     for folder in finished(folders):
         for run in views(folder):
             plan = run.plan
-            benchmark = {key: value for key, value in plan["benchmark"].items() if key != "draw"}
             details = {
                 key: value for key, value in plan.get("overrides", {}).items() if key.startswith(SHARED_BY_GROUP)
             }
             details.pop("benchmark.draw", None)
             words = " ".join(f"{key.partition('.')[2]}={value}" for key, value in sorted(details.items()))
-            alike = repr((sorted(benchmark.items()), sorted(plan["backbone"].items())))
+            alike = repr((sorted(stream(run).items()), sorted(plan["backbone"].items())))
             found.setdefault((plan["run"]["experiment"], plan["run"]["scale"], words, alike), []).append(run)
     made: list[Group] = []
     for (experiment, scale, words, _), runs in found.items():

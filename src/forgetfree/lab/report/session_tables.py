@@ -15,7 +15,7 @@ from forgetfree.errors import InputError
 from forgetfree.lab.metrics import performance_drop
 from forgetfree.lab.paper import CRT
 from forgetfree.lab.records import RunFolder
-from forgetfree.lab.report.columns import Column, Run, views
+from forgetfree.lab.report.columns import Column, Run, stream, views
 from forgetfree.lab.report.layout import PUBLISHED, Layout
 from forgetfree.lab.report.our_rows import (
     Groups,
@@ -188,8 +188,7 @@ def _references(groups: Groups) -> dict[str, float]:
 
 def _conditions(run: Run) -> str:
     """What must be equal for two methods to be compared; seeds and draws are averaged over."""
-    benchmark = {key: value for key, value in run.plan["benchmark"].items() if key != "draw"}
-    return json.dumps([run.plan["run"]["scale"], benchmark, run.plan["backbone"]], sort_keys=True)
+    return json.dumps([run.plan["run"]["scale"], stream(run), run.plan["backbone"]], sort_keys=True)
 
 
 def _caption(title: str, table: PublishedTable | None, columns: Mapping[str, Column]) -> str:
