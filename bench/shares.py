@@ -44,9 +44,9 @@ def shares() -> dict[str, Counter[str]]:
 
 
 def algorithm_share() -> float:
-    """The part of all code lines that is algorithm; imports apart, which say only how much is shared with others."""
+    """The part of all code lines that is algorithm."""
     total: Counter[str] = sum(shares().values(), Counter())
-    return total["algorithm"] / (total.total() - total["imports"])
+    return total["algorithm"] / total.total()
 
 
 def kinds(source: str) -> dict[int, str]:

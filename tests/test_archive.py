@@ -37,6 +37,7 @@ from forgetfree.lab.backbones import BACKBONES
 from forgetfree.masks import select
 from forgetfree.scores import Scores
 from snapshots import FEATURES, assert_same, backbone, learner, pair, snapshot, task
+from soak.mutants import damaged
 from zoo import TIL, ZOO, Entry, on_every_backbone
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -664,31 +665,6 @@ def outcome(path: Path, door: str) -> Any:
     assert str(refused).endswith(".")
     assert len(str(refused)) > len(str(path)) + 20
     return refused
-
-
-def damaged(content: bytes, chance: random.Random) -> bytes:
-    """Some bytes changed, lost, doubled or put elsewhere, as disks, cables and editors do it."""
-    size, changed = len(content), bytearray(content)
-    header = 8 + int.from_bytes(content[:8], "little")
-    at = chance.randrange(header if header < size and chance.random() < 0.4 else size)
-    length = min(chance.choice([1, 2, 8, 100, 1000]), size - at)
-    match chance.randrange(8):
-        case 0 | 1:
-            changed[at] ^= 1 << chance.randrange(8)
-        case 2:
-            changed[at:] = b""
-        case 3:
-            changed[at : at + length] = b""
-        case 4:
-            changed[at:at] = chance.randbytes(length)
-        case 5:
-            source = chance.randrange(size - length + 1)
-            changed[at : at + length] = content[source : source + length]
-        case 6:
-            changed[at : at + length] = bytes(length)
-        case _:
-            changed[:8] = chance.choice([0, 1, header, 2**20, 2**40, 2**63, 2**64 - 1]).to_bytes(8, "little")
-    return bytes(changed)
 
 
 def holds_the_same(one: bytes, other: bytes) -> bool:

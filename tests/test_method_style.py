@@ -56,8 +56,8 @@ def test_a_method_declares_nothing_common_and_stores_nothing(file):
     assert list(said_again(ast.parse(file.read_text()))) == []
 
 
-def test_what_methods_say_is_algorithm():
-    assert shares.algorithm_share() >= 0.85
+def test_three_quarters_of_the_methods_are_algorithm():
+    assert shares.algorithm_share() >= 0.75
 
 
 @pytest.mark.parametrize(("method", "most"), [("ncm", 25), ("wsn", 110)])

@@ -8,7 +8,7 @@ class has a row, made of its own images alone.
 None is trained. Scores of known classes keep their bits when classes are added, those of `ridge` apart.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -424,11 +424,11 @@ class RandomRidge(ClassHead):
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(ABC):
     """A kind of head and its settings: what a learner takes as `heads`."""
 
-    def __call__(self, features: int, task: Task) -> nn.Module:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, features: int, task: Task) -> nn.Module: ...
 
 
 @dataclass(frozen=True)

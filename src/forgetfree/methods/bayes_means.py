@@ -16,12 +16,11 @@ from typing import Annotated, Any
 
 from torch import Tensor, nn
 
-from forgetfree.authoring import BaseClassifier, Context, FewShotLearner, Inputs, Session, Task, TaskModel
+from forgetfree.authoring import BaseClassifier, Context, FewShotLearner, Inputs, SeenThrough, Session, Task, TaskModel
 from forgetfree.class_heads import Bayes
 from forgetfree.few_shot import abstaining, prototypes, subnetwork, viewing
 from forgetfree.scores import Minor, Scores
 from forgetfree.settings import FIRST, LATER, NAMES_BASE, Fraction, learner
-from forgetfree.views import SeenThrough
 
 
 @learner

@@ -11,13 +11,11 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel, task_loss
+from forgetfree.authoring import Context, InputError, Plain, Session, Task, TaskLearner, TaskModel, task_loss
 from forgetfree.batches import batches
 from forgetfree.dense import MovingNetwork
-from forgetfree.errors import InputError
 from forgetfree.rng import generator, seed_all
 from forgetfree.settings import Number, Was, Whole, learner
-from forgetfree.views import Plain
 
 LAMBDA = "EWC's lambda (0 is finetuning, 5000 is usual)"
 FISHER_BATCH = "how many samples' mean gradient is squared (EWC's lambda is tied to it: 20 is usual)"

@@ -1,9 +1,7 @@
 """Finetune: train on, task after task, with nothing to protect the old ones. The floor every method must beat."""
 
-from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Context, Plain, Session, Task, TaskLearner, TaskModel, learner
 from forgetfree.dense import MovingNetwork
-from forgetfree.settings import learner
-from forgetfree.views import Plain
 
 
 @learner

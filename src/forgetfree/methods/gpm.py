@@ -14,15 +14,13 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Context, InputError, Inputs, Plain, Recipe, Session, Task, TaskLearner, TaskModel
 from forgetfree.batches import batches
 from forgetfree.dense import MovingNetwork
-from forgetfree.errors import InputError
 from forgetfree.layer_inputs import layers, refuse_infinite, rows, watched, width
 from forgetfree.modules import GradientHooks, as_call
 from forgetfree.rng import generator
 from forgetfree.settings import Fraction, Whole, learner
-from forgetfree.views import Plain
 
 NO_ENERGY = 1e-12
 """A direction with less of the inputs' energy than this is one that they do not have."""

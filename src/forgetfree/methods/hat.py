@@ -18,13 +18,12 @@ from typing import Annotated, Any, cast
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Context, Inputs, Number, Recipe, Session, Task, TaskLearner, TaskModel, learner
 from forgetfree.dense import MovingNetwork, Norm
 from forgetfree.errors import InputError, ModuleError, TaskError
 from forgetfree.modules import GradientHooks, as_call, freeze
 from forgetfree.recomputing import lend_again
 from forgetfree.rng import generator
-from forgetfree.settings import Number, learner
 from forgetfree.units import Layer, Wiring, along, ends, layer_at, wiring
 
 LARGEST_EMBEDDING = 6.0

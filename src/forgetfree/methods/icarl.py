@@ -17,16 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from forgetfree.authoring import Batch, Context, FewShotLearner, Session, Task, TaskModel
+from forgetfree.authoring import Batch, Context, FewShotLearner, InputError, SeenThrough, Session, Task, TaskModel
 from forgetfree.classifiers import grown
-from forgetfree.errors import InputError
 from forgetfree.few_shot.exemplars import REHEARSAL, herding, with_chosen
 from forgetfree.few_shot.prototypes import features_of, means_by_class, metric_of, moved_head, without_gradient
 from forgetfree.masks import Masks
 from forgetfree.modules import named_tensors
 from forgetfree.network import TrainableView
 from forgetfree.settings import FIXED, LATER, Whole, learner
-from forgetfree.views import SeenThrough
 
 
 @learner

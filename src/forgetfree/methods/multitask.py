@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Context, Inputs, Recipe, Session, Task, TaskLearner, TaskModel, learner
 from forgetfree.batches import check_data
 from forgetfree.contracts import Augment, Data
 from forgetfree.dense import MovingNetwork
@@ -18,7 +18,6 @@ from forgetfree.engine import ProgressCallback, RowNames
 from forgetfree.errors import InputError, TaskError
 from forgetfree.modules import clone, freeze
 from forgetfree.rng import preserved_rng, seed_all
-from forgetfree.settings import learner
 
 
 @learner

@@ -5,10 +5,8 @@ The plainest few-shot learner, and a strong one: what moves no feature forgets n
 
 from torch import nn
 
-from forgetfree.authoring import BaseClassifier, Context, FewShotLearner, Session, Task, TaskModel
+from forgetfree.authoring import BaseClassifier, Context, FewShotLearner, SeenThrough, Session, Task, TaskModel, learner
 from forgetfree.few_shot.prototypes import frozen_head
-from forgetfree.settings import learner
-from forgetfree.views import SeenThrough
 
 
 @learner

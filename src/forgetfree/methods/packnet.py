@@ -10,11 +10,10 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from forgetfree.authoring import Context, Phase, Recipe, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Capacity, Context, Phase, Recipe, Session, Task, TaskLearner, TaskModel, Whole, learner
 from forgetfree.masks import select
 from forgetfree.network import SharedNetwork, TrainableView
 from forgetfree.rng import layer_init
-from forgetfree.settings import Capacity, Whole, learner
 from forgetfree.views import SeenThrough
 
 

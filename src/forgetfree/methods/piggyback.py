@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from forgetfree.authoring import Context, Inputs, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Context, Inputs, Number, Session, Task, TaskLearner, TaskModel, Was, learner
 from forgetfree.errors import InputError
 from forgetfree.masks import above
 from forgetfree.network import TrainableView
 from forgetfree.scores import Scores
-from forgetfree.settings import Number, Was, learner
 
 
 @learner

@@ -19,14 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from forgetfree.authoring import Batch, Context, FewShotLearner, Session, Task, TaskModel
+from forgetfree.authoring import Batch, Context, FewShotLearner, SeenThrough, Session, Task, TaskModel
 from forgetfree.few_shot.exemplars import REHEARSAL, herding, with_chosen
 from forgetfree.few_shot.prototypes import features_of, means_by_class, without_gradient
 from forgetfree.heads import CosineClassifier, HeadFactory, cosine_classifier, linear_head, similarity
 from forgetfree.replay import ReplayStore
 from forgetfree.rng import generator
 from forgetfree.settings import FIRST, LATER, NAMES_BASE, Exemplars, Number, Was, Whole, learner
-from forgetfree.views import SeenThrough
 
 
 @learner

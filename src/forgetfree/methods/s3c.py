@@ -16,9 +16,8 @@ from typing import Annotated, cast
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Batch, Context, FewShotLearner, Recipe, Session, Task, TaskModel
+from forgetfree.authoring import Batch, Context, FewShotLearner, InputError, Recipe, Session, Task, TaskModel
 from forgetfree.base_heads import BaseHead, CosineBase
-from forgetfree.errors import InputError
 from forgetfree.few_shot import prototypes, viewing
 from forgetfree.heads import HeadFactory, example_head
 from forgetfree.settings import LATER, Number, learner
@@ -56,8 +55,7 @@ class S3C(FewShotLearner):
 
     def later(self, task: Task, context: Context) -> TaskModel:
         new = self._means(task, context)
-        model = Replayed(self, context)
-        model.old, model.new = self.means["rows"], new
+        model = Replayed(self, new, context)
         model.head = lambda *_: grown(cast(BaseHead, context.head), new)
         return model
 
@@ -79,12 +77,9 @@ class S3C(FewShotLearner):
 class Replayed(SeenThrough):
     """A session that trains rows: the network stands still, and old classes are there as their means."""
 
-    old: Tensor
-    new: Tensor
-
-    def __init__(self, method: S3C, context: Context):
+    def __init__(self, method: S3C, new: Tensor, context: Context):
         super().__init__(method.network.view_of(context.first, movable={}), method.network.everything)
-        self.weight = method.replay_weight
+        self.old, self.new, self.weight = method.means["rows"], new, method.replay_weight
 
     def loss(self, batch: Batch, head: nn.Module) -> Tensor:
         if not isinstance(head, BaseHead):

@@ -1,10 +1,8 @@
 """Single task (STL): a fresh network for every task. Nothing is shared, so nothing is forgotten or saved."""
 
-from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Context, Plain, Session, Task, TaskLearner, TaskModel, learner
 from forgetfree.dense import SeparateNetworks
 from forgetfree.rng import seed_all
-from forgetfree.settings import learner
-from forgetfree.views import Plain
 
 
 @learner

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Capacity, Context, Selected, Session, Task, TaskLearner, TaskModel, learner
 from forgetfree.rng import derive, philox_uniform
 from forgetfree.scores import Scores
-from forgetfree.settings import Capacity, learner
-from forgetfree.views import Selected
 
 
 @learner

@@ -9,12 +9,11 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from forgetfree.authoring import Context, Session, Task, TaskLearner, TaskModel
+from forgetfree.authoring import Context, Selected, Session, Task, TaskLearner, TaskModel
 from forgetfree.masks import Rank
 from forgetfree.rng import layer_init, philox_uniform
 from forgetfree.scores import Scores
 from forgetfree.settings import FIXED, NEITHER, Capacity, Number, learner
-from forgetfree.views import Selected
 
 
 @learner

@@ -64,7 +64,6 @@ class Total:
 
     def __init__(self) -> None:
         self.parts: dict[torch.dtype, Tensor] = {}
-        self.sizes: dict[torch.dtype, int] = {}
         self.seen: list[bool] = []
 
 
@@ -136,7 +135,6 @@ class Processes:
             for row, there in zip(rows.view(self.size, size), present, strict=True):
                 if there:
                     total.parts[kind] = total.parts[kind] + row if kind in total.parts else row.clone()
-            total.sizes[kind] = flat.numel()
         for parameter in parameters:
             parameter.grad = None
 
